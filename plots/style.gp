@@ -56,6 +56,27 @@ category_title(key) = \
     key eq 'init_bytes'                       ? 'unsharded model' : \
     key eq 'workspace_bytes'                  ? 'workspace' : key[1:strlen(key) - 6]
 
+# Long texts: fold() breaks them into lines of at most `n` letters (20 or more), behind a letter of
+# `gaps` where there is one near; lines() counts those; cut() keeps the first line and says so.
+gaps = ' ,;:/|+=_-.'
+fold_at(text, n, i) = i <= n - 16 ? n : strstrt(gaps, text[i:i]) ? i : fold_at(text, n, i - 1)
+rest(text, n) = text[fold_at(text, n, n) + 1:strlen(text)]
+fold(text, n) = strlen(text) <= n ? text : text[1:fold_at(text, n, n)]."\n".fold(rest(text, n), n)
+lines(text, n) = strlen(text) <= n ? 1 : 1 + lines(rest(text, n), n)
+cut(text, n) = strlen(text) <= n ? text : text[1:n - 1].'…'
+
+# The title of a picture of `width` pixels, and what its further lines take.
+head_letters(width) = int((width - 24) / 8.6)
+head_text(head, width) = fold(head, head_letters(width))
+head_room(head, width) = 20 * (lines(head, head_letters(width)) - 1)
+# The same for the line below it.
+about_letters(width) = int((width - 24) / 7.0)
+about_text(about, width) = fold(about, about_letters(width))
+about_room(about, width) = 16 * (lines(about, about_letters(width)) - 1)
+
+# Hours, in days from 72 of them.
+long_time(hours) = hours < 72 ? sprintf('%.3g h', hours) : sprintf('%.3g days', hours / 24)
+
 # Terminals: width and height are those of the SVG; the PNG has twice as many pixels.
 if (!exists("formats")) formats = 'svg png' # what is drawn
 use_svg(width, height) = sprintf("set terminal svg noenhanced size %d,%d font 'DejaVu Sans,12' background rgb 'white'", width, height)

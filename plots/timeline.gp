@@ -1,5 +1,5 @@
-# timeline.gp: what the streams do during three blocks, in forward and in backward. Draws
-# timeline.csv of a strategy:   gnuplot -e "dir='OUT/STRATEGY'; out='timeline'" plots/timeline.gp
+# timeline.gp: what the streams do at both ends of the step and during three blocks, in forward and in
+# backward. Draws timeline.csv of a strategy:   gnuplot -e "dir='OUT/STRATEGY'; out='timeline'" plots/timeline.gp
 reset
 if (!exists("dir")) dir = '.'
 if (!exists("out")) out = 'timeline'
@@ -17,23 +17,32 @@ array colour[8] = [0x0072B2, 0x56B4E9, 0xC8C8C8, 0x8C8C8C, 0xE69F00, 0xCC79A7, 0
 array seen[8]
 do for [k = 1:8] { seen[k] = 0 }
 n_lanes = 1
+n_blocks = 0
 head = ''
+measured = 0
 panels = ''
+titles_of = ''
 stats data every ::1 using (kind = strcol(3), lane = $2, \
     n_lanes = lane + 1 > n_lanes ? lane + 1 : n_lanes, \
+    n_blocks = n_blocks + (kind eq 'block'), \
     head = kind eq 'title' ? strcol(6) : head, \
+    measured = kind eq 'title' ? int(lane) : measured, \
+    titles_of = kind eq 'window' ? titles_of.' "'.strcol(6).'"' : titles_of, \
     panels = kind eq 'window' ? panels.' '.strcol(1) : panels, 1) nooutput
 do for [k = 1:8] {
     stats data every ::1 using (seen[k] = strcol(3) eq word(kinds, k) ? 1 : seen[k], 1) nooutput
 }
 
-about = 'three blocks of the steady step, '.(strstrt(head, '-measured') ? 'measured' : 'simulated')
+about = 'the steady step, '.(measured ? 'measured' : 'simulated').': '. \
+    (strstrt(panels, 'step') ? 'all of it' : 'how it begins and ends'). \
+    (n_blocks > 0 ? ', and blocks in the middle of the model' : ', and its passes')
 if (!(seen[5] || seen[6] || seen[7] || seen[8])) { about = about.'; no communication runs meanwhile' }
 
 # Sizes in pixels of the SVG.
 width = 1100
 lane = 34
-above = 124
+more = head_room(head, width)
+above = 124 + more
 below = 58
 panel = lane * (n_lanes + 0.9)
 gap = 62
@@ -61,11 +70,11 @@ do for [kind in formats] {
         unset label
         unset key
         if (p == 1) {
-            set label 1 head at screen 0.012, 1 - 22.0 / height left font ',14' textcolor rgb ink
-            set label 2 about at screen 0.012, 1 - 46.0 / height left textcolor rgb soft
-            set key at screen 0.012, 1 - 66.0 / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
+            set label 1 head_text(head, width) at screen 0.012, 1 - 22.0 / height left font ',14' textcolor rgb ink
+            set label 2 about at screen 0.012, 1 - (46.0 + more) / height left textcolor rgb soft
+            set key at screen 0.012, 1 - (66.0 + more) / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
         }
-        set label 3 name at screen 0.012, graph 1 offset 0, -0.8 left font ',13' textcolor rgb ink
+        set label 3 word(titles_of, p) at screen 0.012, graph 1 offset 0, -0.8 left font ',13' textcolor rgb ink
         if (p == n_panels) { set xlabel 'time in the step (ms)' } else { unset xlabel }
         plot data every ::1 using (row(name, 'lane') ? middle($4, $5) : NaN):(-$2):($4 * 1e3):($5 * 1e3):(-$2 - 0.46):(-$2 + 0.46) \
                 with boxxyerror fs solid noborder lc rgb 0xF4F4F4 notitle, \

@@ -46,7 +46,8 @@ draw memory /fsdp
 says memory /fsdp 'peak [0-9.]* GiB' 'usable: ' forward loss backward optimizer \
     'memory (GiB)' 'in use on the device' allocated reserved 'time in the step (ms)' activations
 draw timeline /fsdp
-says timeline /fsdp 'AG layers.4' 'RS layers.4' exposed 'reduce-scatter' 'time in the step (ms)'
+says timeline /fsdp 'AG layers.16' 'RS layers.16' exposed 'reduce-scatter' 'time in the step (ms)' 'first 60 ms' \
+    'last 60 ms' 'AG (root)' 'RS (root)' forward backward 'the steady step, simulated'
 draw run /fsdp
 says run /fsdp init load step1 step2 eval save '66.20' 'usable: 79.20' reserved 'host, page-locked' \
     activations 'GPU (GiB)' 'host (GiB)' 'peak of the phase' 'peak, GiB'

@@ -315,7 +315,7 @@ static void test_streams__one_row_per_work(void **state)
     free(text);
 }
 
-/* The window shows three neighbouring blocks in both directions, and boxes stay inside it. */
+/* The windows of two panels show three neighbouring blocks, and boxes stay inside their panel. */
 static void test_timeline__shows_three_blocks(void **state)
 {
     struct fixture *f = *state;
@@ -335,12 +335,114 @@ static void test_timeline__shows_three_blocks(void **state)
         } else if (strcmp(kind, "title") != 0) {
             assert_true(start >= window[0] && end <= window[1] && end > start);
         }
-        for (int i = 0; i < 3; i++)
+        bool middle = strcmp(panel, "forward") == 0 || strcmp(panel, "backward") == 0;
+        for (int i = 0; i < 3 && middle; i++)
             blocks += strcmp(kind, "block") == 0 && strstr(line, "layers.") &&
                       strncmp(strstr(line, "layers."), shown[i], 8) == 0;
     }
     assert_int_equal(blocks, 6);
     free(text);
+}
+
+/* A panel of timeline.csv, and the seconds of it that are hatched. */
+struct panel {
+    bool found;
+    double start, end, exposed;
+    char title[64];
+};
+
+static struct panel panel_of(const char *folder, const char *name)
+{
+    struct panel out = {.found = false};
+    char *text = scratch_read(folder, "timeline.csv");
+    for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n")) {
+        char panel[16], kind[32], label[64] = "";
+        int lane;
+        double start, end;
+        if (sscanf(line, "%15[a-z],%d,%31[a-z_],%lf,%lf,%63[^\n]", panel, &lane, kind, &start, &end,
+                   label) < 5 ||
+            strcmp(panel, name) != 0)
+            continue;
+        if (strcmp(kind, "window") == 0) {
+            out.found = true;
+            out.start = start;
+            out.end = end;
+            (void)snprintf(out.title, sizeof out.title, "%s", label);
+        }
+        out.exposed += strcmp(kind, "exposed") == 0 ? end - start : 0;
+    }
+    free(text);
+    return out;
+}
+
+static double step_of(const struct synth *job)
+{
+    const struct tsr_detail *d = &job->detail;
+    return d->iteration_end[d->steady] - d->iteration_end[d->steady - 1];
+}
+
+static void write_timeline(const struct synth_options *options, struct scratch *scratch,
+                           struct synth **job, char folder[512])
+{
+    *scratch = scratch_create();
+    *job = synth_create("fsdp", options);
+    assert_int_equal(tsr_report_detail(scratch->path, &(*job)->info, &(*job)->detail), TSR_OK);
+    (void)snprintf(folder, 512, "%s/fsdp", scratch->path);
+}
+
+/* Beside the blocks: the first and the last 60 ms, with what is exposed there. */
+static void test_timeline__shows_both_ends(void **state)
+{
+    struct synth_options options = {.n_blocks = 32, .world = 8, .tokens = 8192, .comm_slow = 2};
+    struct scratch scratch;
+    struct synth *job;
+    char folder[512];
+    (void)state;
+    write_timeline(&options, &scratch, &job, folder);
+    struct panel start = panel_of(folder, "start"), end = panel_of(folder, "end");
+    assert_true(start.found && start.start == 0 && fabs(start.end - 0.06) < 1e-6);
+    assert_true(start.exposed > 0);
+    assert_string_equal(start.title, "first 60 ms");
+    assert_true(end.found && fabs(end.end - step_of(job)) < 1e-6);
+    assert_true(fabs(end.end - end.start - 0.06) < 1e-6);
+    assert_string_equal(end.title, "last 60 ms");
+    assert_true(!panel_of(folder, "step").found);
+    assert_true(panel_of(folder, "forward").found && panel_of(folder, "backward").found);
+    scratch_destroy(&scratch);
+    synth_destroy(job);
+}
+
+/* A gather that is longer than 60 ms is shown to its end. */
+static void test_timeline__shows_the_whole_head(void **state)
+{
+    struct synth_options options = {.n_blocks = 32, .world = 8, .tokens = 65536, .comm_slow = 40};
+    struct scratch scratch;
+    struct synth *job;
+    char folder[512];
+    (void)state;
+    write_timeline(&options, &scratch, &job, folder);
+    struct panel start = panel_of(folder, "start");
+    assert_true(start.found && start.end > 0.07 && start.end < step_of(job) / 2);
+    assert_true(start.exposed > 0.06);
+    scratch_destroy(&scratch);
+    synth_destroy(job);
+}
+
+/* Where the two ends meet, they are one panel. */
+static void test_timeline__shows_a_short_step_whole(void **state)
+{
+    struct synth_options options = {.n_blocks = 4, .world = 8, .tokens = 256, .comm_slow = 1};
+    struct scratch scratch;
+    struct synth *job;
+    char folder[512];
+    (void)state;
+    write_timeline(&options, &scratch, &job, folder);
+    struct panel step = panel_of(folder, "step");
+    assert_true(step.found && step.start == 0 && fabs(step.end - step_of(job)) < 1e-6);
+    assert_string_equal(step.title, "whole step");
+    assert_true(!panel_of(folder, "start").found && !panel_of(folder, "end").found);
+    scratch_destroy(&scratch);
+    synth_destroy(job);
 }
 
 static void test_detail__disk_errors_are_reported(void **state)
@@ -378,6 +480,9 @@ int main(void)
         cmocka_unit_test(test_trace__arrows_lead_from_launch_to_kernel),
         cmocka_unit_test(test_streams__one_row_per_work),
         cmocka_unit_test(test_timeline__shows_three_blocks),
+        cmocka_unit_test(test_timeline__shows_both_ends),
+        cmocka_unit_test(test_timeline__shows_the_whole_head),
+        cmocka_unit_test(test_timeline__shows_a_short_step_whole),
         cmocka_unit_test(test_detail__disk_errors_are_reported),
         cmocka_unit_test(test_plots__are_skipped_without_gnuplot),
     };

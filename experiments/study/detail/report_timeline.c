@@ -1,5 +1,6 @@
-/* report_timeline.c: timeline.csv: what the streams do during three consecutive blocks in the
- * middle of the model, once in forward and once in backward, cut out of the steady iteration for
+/* report_timeline.c: timeline.csv: what the streams do in the first and the last 60 ms of the
+ * steady iteration, where there is little to hide communication behind, and during three
+ * consecutive blocks in the middle of the model, once in forward and once in backward; for
  * plots/timeline.gp.
  *
  * Blocks are the entries of the longest numbered list of modules (model.layers.0, .1, ...).
@@ -9,10 +10,12 @@
 #include "experiments/study/report/report_text.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_LISTS = 32, N_SHOWN = 3, MAX_PARTS = 64 };
+enum { MAX_LISTS = 32, N_SHOWN = 3, MAX_PARTS = 256, N_WINDOWS = 4 };
+static const double EDGE = 0.06;                       /* seconds at both ends of the step */
 static const double MARGIN = 0.02, JOIN = 0.0015;      /* shares of the window */
 static const double PICTURE_WIDTH = 955, LETTER = 6.6; /* pixels, as in plots/timeline.gp */
 
@@ -88,6 +91,7 @@ static int block_of(const struct blocks *blocks, const struct tsr_tables *tables
 
 struct window {
     const char *panel;
+    char title[32];
     uint8_t phase;
     uint16_t micro; /* the last one: the one that reduces */
     bool found;
@@ -132,6 +136,54 @@ static void find_window(const struct timeline *t, struct window *w)
     double margin = MARGIN * (w->end - w->start);
     w->start -= margin;
     w->end += margin;
+}
+
+/* `at`; or the other end of the stretch around it in which a collective is exposed. */
+static double past_exposed(const struct tsr__view *view, double at, bool later)
+{
+    struct tsr__interval parts[MAX_PARTS];
+    double past = at;
+    for (size_t i = 0; i < view->program->n_instrs; i++) {
+        struct tsr__interval span = {view->spans[i].start, view->spans[i].end};
+        if (!tsr__is_collective(&view->program->instrs[i]) || span.start >= at || span.end <= at)
+            continue;
+        size_t n = tsr__idle_parts(view, span, parts, MAX_PARTS);
+        for (size_t p = 0; p < n && p < MAX_PARTS; p++) {
+            if (parts[p].start >= at || parts[p].end <= at)
+                continue;
+            past = later ? fmax(past, parts[p].end) : fmin(past, parts[p].start);
+        }
+    }
+    return past;
+}
+
+static void name_edge(struct window *w, const char *which)
+{
+    double length = w->end - w->start;
+    (void)snprintf(w->title, sizeof w->title, "%s %.3g %s", which,
+                   length < 1 ? length * 1e3 : length, length < 1 ? "ms" : "s");
+}
+
+/* The two ends of the step, each to where its exposed communication ends; one panel if they meet.
+ */
+static void find_edges(const struct timeline *t, struct window *head, struct window *tail)
+{
+    const struct tsr__view *view = t->view;
+    double from = view->end - EDGE, to = view->start + EDGE;
+    double past = past_exposed(view, to, true), before = past_exposed(view, from, false);
+    *head = (struct window){.panel = "start", .found = true, .start = view->start};
+    *tail = (struct window){.panel = "end", .found = true, .end = view->end};
+    head->end = past > to ? past + MARGIN * (past - view->start) : to;
+    tail->start = before < from ? before - MARGIN * (view->end - before) : from;
+    if (head->end >= tail->start) {
+        *head =
+            (struct window){.panel = "step", .found = true, .start = view->start, .end = view->end};
+        (void)snprintf(head->title, sizeof head->title, "whole step");
+        tail->found = false;
+        return;
+    }
+    name_edge(head, "first");
+    name_edge(tail, "last");
 }
 
 static bool meets(const struct window *w, const struct tsr_sim_span *span)
@@ -389,7 +441,7 @@ static void put_window(const struct timeline *t, const struct window *w)
 {
     const struct tsr_tables *tables = t->view->tables;
     struct box range = {.kind = "window", .start = w->start, .end = w->end};
-    (void)snprintf(range.label, sizeof range.label, "%s", w->panel);
+    (void)snprintf(range.label, sizeof range.label, "%s", w->title);
     put_box(t, w, &range);
     for (uint16_t s = 0; s < tables->n_streams && s < 64; s++) {
         if (t->lanes[s] < 0)
@@ -410,22 +462,27 @@ tsr_status tsr__write_timeline(FILE *out, const void *user)
 {
     const struct tsr__page *page = user;
     struct timeline t = {.out = out, .view = page->view};
-    struct window windows[2] = {{.panel = "forward", .phase = TSR_PHASE_FORWARD},
-                                {.panel = "backward", .phase = TSR_PHASE_BACKWARD}};
+    struct window windows[N_WINDOWS] = {
+        [1] = {.panel = "forward", .title = "forward", .phase = TSR_PHASE_FORWARD},
+        [2] = {.panel = "backward", .title = "backward", .phase = TSR_PHASE_BACKWARD}};
     TSR_TRY(find_blocks(t.view->tables, &t.blocks));
-    for (int w = 0; w < 2; w++)
+    find_edges(&t, &windows[0], &windows[3]);
+    for (int w = 1; w <= 2; w++)
         find_window(&t, &windows[w]);
-    find_lanes(&t, windows, 2);
+    find_lanes(&t, windows, N_WINDOWS);
     tsr__put_provenance(out, page->info, t.view->detail->row->strategy,
-                        "panel; lane from the top; kind (window, lane, title: the frame; block, "
-                        "name: texts; exposed: the compute stream is idle; else the colour of "
+                        "panel (start, end, or step where they meet; forward and backward: "
+                        "three blocks); lane from the top (of the title: 1 if times are measured); "
+                        "kind (window with the panel's title, "
+                        "lane, title: the frame; block, name: texts; exposed: the compute stream "
+                        "is idle; else the colour of "
                         "a box); "
                         "seconds of the steady step");
     fputs("panel,lane,kind,start_s,end_s,label\n", out);
-    fputs("title,0,title,0,0,", out);
+    fprintf(out, "title,%d,title,0,0,", page->info->measured);
     tsr__put_title(out, page);
     fputc('\n', out);
-    for (int w = 0; w < 2; w++) {
+    for (int w = 0; w < N_WINDOWS; w++) {
         if (windows[w].found)
             put_window(&t, &windows[w]);
     }
