@@ -75,7 +75,8 @@ about_text(about, width) = fold(about, about_letters(width))
 about_room(about, width) = 16 * (lines(about, about_letters(width)) - 1)
 
 # Hours, in days from 72 of them.
-long_time(hours) = hours < 72 ? sprintf('%.3g h', hours) : sprintf('%.3g days', hours / 24)
+long_time(hours) = hours < 72 ? sprintf('%.3g h', hours) : \
+    sprintf(hours < 24000 ? '%.3g days' : '%.0f days', hours / 24)
 
 # Terminals: width and height are those of the SVG; the PNG has twice as many pixels.
 if (!exists("formats")) formats = 'svg png' # what is drawn

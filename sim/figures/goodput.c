@@ -172,3 +172,39 @@ tsr_status tsr_goodput_best(const struct tsr_goodput_input *input, double low, d
     }
     return TSR_OK;
 }
+
+/* The last interval on the way from `inside` to `end` that is worth `least`. */
+static tsr_status walk(const struct tsr_goodput_input *input, double end, double least,
+                       double *inside)
+{
+    struct tsr_goodput_input in = *input;
+    struct tsr_goodput got;
+    double outside = end;
+    in.interval_s = end;
+    TSR_TRY(tsr_goodput_simulate(&in, &got));
+    if (got.useful >= least) {
+        *inside = end;
+        return TSR_OK;
+    }
+    while (fabs(log(outside / *inside)) > 0.01) {
+        in.interval_s = sqrt(*inside * outside);
+        TSR_TRY(tsr_goodput_simulate(&in, &got));
+        *(got.useful >= least ? inside : &outside) = in.interval_s;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_goodput_flat(const struct tsr_goodput_input *in, double low, double high,
+                            double loss, struct tsr_goodput_range *out)
+{
+    struct tsr_goodput best;
+    *out = (struct tsr_goodput_range){in->interval_s, in->interval_s};
+    if (!(low > 0.0 && in->interval_s >= low && in->interval_s <= high && loss >= 0.0))
+        return tsr_fail(TSR_EVALUE,
+                        "goodput: found an interval of %g s, %g less useful work; "
+                        "allowed: %g to %g s, 0 or more",
+                        in->interval_s, loss, low, high);
+    TSR_TRY(tsr_goodput_simulate(in, &best));
+    TSR_TRY(walk(in, low, best.useful - loss, &out->from_s));
+    return walk(in, high, best.useful - loss, &out->to_s);
+}

@@ -40,4 +40,13 @@ tsr_status tsr_goodput_simulate(const struct tsr_goodput_input *input,
 tsr_status tsr_goodput_best(const struct tsr_goodput_input *input, double low, double high,
                             double *interval_s, struct tsr_goodput *out) TSR_MUST_USE;
 
+/* The optimum is flat: from.interval_s to to.interval_s around in->interval_s, within [low, high],
+ * the mean of useful work is at most `loss` (a share of the time) below that of in->interval_s.
+ * Ends are found by halving, to about 1 %. Errors: also TSR_EVALUE for an interval outside. */
+struct tsr_goodput_range {
+    double from_s, to_s;
+};
+tsr_status tsr_goodput_flat(const struct tsr_goodput_input *in, double low, double high,
+                            double loss, struct tsr_goodput_range *out) TSR_MUST_USE;
+
 #endif

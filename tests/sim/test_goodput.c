@@ -63,6 +63,29 @@ static void the_best_interval_is_youngs(void **state)
     }
 }
 
+/* Where Daly's curve has lost as much as was allowed, the range ends; within bounds that are
+ * nearer, there. */
+static void the_flat_range_ends_where_the_curve_has_lost_that_much(void **state)
+{
+    struct tsr_goodput_input in = long_run(36000, 2940, 120, 600);
+    struct tsr_goodput_range range;
+    const double loss = 0.002;
+    (void)state;
+    in.runs = 60;
+    double least = daly(&in) - loss;
+    assert_int_equal(tsr_goodput_flat(&in, 30, 36000, loss, &range), TSR_OK);
+    assert_true(range.from_s < 0.9 * in.interval_s && range.to_s > 1.1 * in.interval_s);
+    struct tsr_goodput_input at = in;
+    at.interval_s = range.from_s;
+    assert_close(daly(&at), least, 0.0006);
+    at.interval_s = range.to_s;
+    assert_close(daly(&at), least, 0.0006);
+    struct tsr_goodput_range all;
+    assert_int_equal(tsr_goodput_flat(&in, 2900, 3000, loss, &all), TSR_OK);
+    assert_true(all.from_s == 2900 && all.to_s == 3000);
+    assert_int_equal(tsr_goodput_flat(&in, 3000, 4000, loss, &all), TSR_EVALUE);
+}
+
 /* Without failures every interval costs its stall, and nothing else. */
 static void a_machine_that_never_fails(void **state)
 {
@@ -138,6 +161,7 @@ int main(void)
         cmocka_unit_test(quantiles_lie_on_lines_between_neighbours),
         cmocka_unit_test(useful_work_is_dalys),
         cmocka_unit_test(the_best_interval_is_youngs),
+        cmocka_unit_test(the_flat_range_ends_where_the_curve_has_lost_that_much),
         cmocka_unit_test(a_machine_that_never_fails),
         cmocka_unit_test(a_slow_write_risks_more_work),
         cmocka_unit_test(impossible_times_are_refused),

@@ -134,11 +134,13 @@ works goodput "$flagship" $small --mtbf-hours 50 --checkpoint-minutes 60 --forma
 awk -F, 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next }
     { sum = $at["goodput"] + $at["lost_work"] + $at["checkpoint"] + $at["restart"]
       if (sum < 0.999999 || sum > 1.000001) bad = 1; goodput[$at["which"]] = $at["goodput"] }
-    END { exit bad || !(goodput["best"] > goodput["asked"]) }' "$out" || complain "goodput"
+    $at["which"] == "best" { from = $at["flat_from_s"]; to = $at["flat_to_s"]; best = $at["interval_s"] }
+    END { exit bad || !(goodput["best"] > goodput["asked"] && from > 0 && from < best && best < to) }' "$out" || complain "goodput"
 works goodput "$flagship" --strategy fsdp --set model.layers=2 --checkpoint-minutes 30 \
     --set goodput.runs=20 --out "$tmp/month"
 [ "$(grep -vc '^#' "$tmp/month/goodput.csv")" = 49 ] || complain "goodput.csv has not 48 intervals"
-has "$out" "goodput %" "best: every" "A failure every 6300.0 h"
+has "$out" "goodput %" "best: every" "A failure every 262.50 days (each node: every 262.50 days)" \
+    "| as good within 0.1 %  |"
 fails 2 "goodput.node_mtbf_hours: found 0" -- goodput "$flagship" --strategy fsdp --mtbf-hours 0
 fails 2 "--mtbf-hours: found 1; allowed: a number, once" -- goodput "$flagship" --mtbf-hours 1 \
     --mtbf-hours 1 --mtbf-hours 1 --mtbf-hours 1

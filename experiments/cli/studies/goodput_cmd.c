@@ -31,57 +31,65 @@ static json_t *outcome(const struct tsr_month *m, const struct tsr_goodput_input
 static json_t *to_json(const struct tsr_month *m)
 {
     const struct tsr_goodput_input *in = &m->best_in;
-    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:o, s:o}",
+    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:o, s:o}",
                      "strategy", m->strategy, "world_size", (int)m->world, "nodes", (int)m->nodes,
                      "step_time_s", m->step_s, "checkpoint_bytes", m->checkpoint_bytes,
                      "checkpoint_stall_s", in->stall_s, "checkpoint_write_s", in->write_s,
                      "restart_s", in->restart_s, "mean_time_between_failures_s", in->mtbf_s,
-                     "horizon_s", in->horizon_s, "runs", (int)in->runs, "asked",
+                     "horizon_s", in->horizon_s, "runs", (int)in->runs, "flat_from_s",
+                     m->flat.from_s, "flat_to_s", m->flat.to_s, "asked",
                      m->has_asked ? outcome(m, &m->asked, &m->got) : json_null(), "best",
                      outcome(m, in, &m->best));
 }
 
-static void put_column(const struct tsr_goodput *g, double horizon_s, double out[8])
+enum { N_FIGURES = 8, WIDTH = 22 };
+
+/* The cells of a column; times in hours, or days from 72 hours. */
+static void put_column(const struct tsr_goodput *g, double horizon_s, char out[N_FIGURES][160])
 {
-    const double hours = horizon_s / 3600;
-    out[0] = g->useful * 100;
-    out[1] = g->useful_p5 * 100;
-    out[2] = g->useful_p95 * 100;
-    out[3] = g->lost * hours;
-    out[4] = g->checkpoint * hours;
-    out[5] = g->restart * hours;
-    out[6] = g->failures;
-    out[7] = g->checkpoints;
+    const double plain[] = {g->useful * 100, g->useful_p5 * 100, g->useful_p95 * 100};
+    const double times[] = {g->lost, g->checkpoint, g->restart};
+    const double counts[] = {g->failures, g->checkpoints};
+    for (int i = 0; i < 3; i++)
+        snprintf(out[i], sizeof *out, "%.2f", plain[i]);
+    for (int i = 0; i < 3; i++)
+        snprintf(out[3 + i], sizeof *out, "%s", tsr_hours(times[i] * horizon_s).text);
+    for (int i = 0; i < 2; i++)
+        snprintf(out[6 + i], sizeof *out, "%.2f", counts[i]);
 }
 
 static void put_table(const struct tsr_month *m)
 {
-    static const char *const names[] = {
-        "goodput %",          "p5 of the runs",       "p95 of the runs",
-        "hours of work lost", "hours of checkpoints", "hours of restarts",
-        "failures",           "checkpoints"};
-    double columns[2][8];
-    char heads[2][48];
+    static const char *const names[N_FIGURES] = {
+        "goodput %",   "p5 of the runs", "p95 of the runs", "work lost",
+        "checkpoints", "restarts",       "failures",        "number of checkpoints"};
+    char columns[2][N_FIGURES][160], heads[2][400];
     int n = 0;
     if (m->has_asked) {
         put_column(&m->got, m->asked.horizon_s, columns[n]);
-        snprintf(heads[n++], sizeof *heads, "every %.1f min", m->asked.interval_s / 60);
+        snprintf(heads[n++], sizeof *heads, "every %s", tsr_interval(m->asked.interval_s).text);
     }
     put_column(&m->best, m->best_in.horizon_s, columns[n]);
-    snprintf(heads[n++], sizeof *heads, "best: every %.1f min", m->best_in.interval_s / 60);
-    printf("| %-20s ", "");
+    snprintf(heads[n++], sizeof *heads, "best: every %s", tsr_interval(m->best_in.interval_s).text);
+    printf("| %-21s ", "");
     for (int c = 0; c < n; c++)
-        printf("| %20s ", heads[c]);
-    printf("|\n|:---------------------");
+        printf("| %*s ", WIDTH, heads[c]);
+    printf("|\n|:----------------------");
     for (int c = 0; c < n; c++)
-        printf("|---------------------:");
+        printf("|-----------------------:");
     printf("|\n");
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        printf("| %-20s ", names[i]);
+    for (size_t i = 0; i < N_FIGURES; i++) {
+        printf("| %-21s ", names[i]);
         for (int c = 0; c < n; c++)
-            printf("| %20.2f ", columns[c][i]);
+            printf("| %*s ", WIDTH, columns[c][i]);
         printf("|\n");
     }
+    printf("| as good within %g %%  ", 100 * TSR_FLAT_LOSS);
+    if (n == 2)
+        printf("| %*s ", WIDTH, "");
+    snprintf(heads[0], sizeof *heads, "%s to %s", tsr_interval(m->flat.from_s).text,
+             tsr_interval(m->flat.to_s).text);
+    printf("| %*s |\n", WIDTH, heads[0]);
 }
 
 static void put_markdown(const struct tsr_month *m, const struct tsr_study_info *info)
@@ -91,10 +99,10 @@ static void put_markdown(const struct tsr_month *m, const struct tsr_study_info 
            tsr_show_line(info->title).text, tsr_show_line(info->model_name).text,
            tsr_show_line(info->cluster_name).text, tsr_show(m->strategy).text, m->world,
            tsr_show(info->gpu_name).text, m->nodes);
-    printf("A failure every %.1f h (each node: every %.0f h). A step of %.1f ms; a checkpoint of "
+    printf("A failure every %s (each node: every %s). A step of %.1f ms; a checkpoint of "
            "%.1f GB\nstops it for %.1f s",
-           in->mtbf_s / 3600, m->node_mtbf_s / 3600, m->step_s * 1e3, m->checkpoint_bytes / 1e9,
-           in->stall_s);
+           tsr_hours(in->mtbf_s).text, tsr_hours(m->node_mtbf_s).text, m->step_s * 1e3,
+           m->checkpoint_bytes / 1e9, in->stall_s);
     if (in->write_s > 0)
         printf(" and is complete %.1f s later", in->write_s);
     printf("; a restart takes %.1f min. %.0f days, mean of %u runs:\n\n", in->restart_s / 60,
@@ -111,14 +119,19 @@ static void put_csv(const struct tsr_month *m)
     const struct tsr_goodput_input *ins[] = {&m->asked, &m->best_in};
     const struct tsr_goodput *gots[] = {&m->got, &m->best};
     printf("strategy,which,interval_s,goodput,goodput_p5,goodput_p50,goodput_p95,lost_work,"
-           "checkpoint,restart,failures,checkpoints,step_time_s,checkpoint_bytes\n");
+           "checkpoint,restart,failures,checkpoints,step_time_s,checkpoint_bytes,flat_from_s,"
+           "flat_to_s\n");
     for (int i = m->has_asked ? 0 : 1; i < 2; i++) {
         const struct tsr_goodput *g = gots[i];
         tsr__put_csv(stdout, m->strategy);
-        printf(",%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.0f\n",
+        printf(",%s,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.0f",
                i ? "best" : "asked", ins[i]->interval_s, g->useful, g->useful_p5, g->useful_p50,
                g->useful_p95, g->lost, g->checkpoint, g->restart, g->failures, g->checkpoints,
                m->step_s, m->checkpoint_bytes);
+        if (i)
+            printf(",%.9g,%.9g\n", m->flat.from_s, m->flat.to_s);
+        else
+            printf(",,\n"); /* an interval that was asked for has no range */
     }
 }
 

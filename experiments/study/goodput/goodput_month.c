@@ -128,6 +128,10 @@ static tsr_status simulate_month(const struct tsr_job *job, struct tsr_month *m)
     m->low_s = low;
     m->high_s = high;
     TSR_TRY(tsr_goodput_best(&search, low, high, &m->best_in.interval_s, &m->best));
+    search.interval_s = m->best_in.interval_s;
+    TSR_TRY(tsr_goodput_flat(&search, low, high, TSR_FLAT_LOSS, &m->flat));
+    m->flat.from_s = whole_steps(m, m->flat.from_s);
+    m->flat.to_s = whole_steps(m, m->flat.to_s);
     m->best_in.interval_s = whole_steps(m, m->best_in.interval_s);
     TSR_TRY(tsr_goodput_simulate(&m->best_in, &m->best));
     if (!m->has_asked)
@@ -147,6 +151,24 @@ tsr_status tsr_month_of(const struct tsr_job *job, struct tsr_month *out)
     return simulate_month(job, out);
 }
 
+struct tsr_shown tsr_hours(double seconds)
+{
+    struct tsr_shown shown;
+    bool days = seconds >= TSR_DAYS_FROM_S;
+    (void)snprintf(shown.text, sizeof shown.text, days ? "%.2f days" : "%.2f h",
+                   seconds / (days ? 86400 : 3600));
+    return shown;
+}
+
+struct tsr_shown tsr_interval(double seconds)
+{
+    struct tsr_shown shown;
+    if (seconds >= 4 * 3600.0)
+        return tsr_hours(seconds);
+    (void)snprintf(shown.text, sizeof shown.text, "%.1f min", seconds / 60);
+    return shown;
+}
+
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* What `tessera goodput --out` leaves behind. */
@@ -160,12 +182,13 @@ struct curve {
     struct tsr_goodput at[N_POINTS];
 };
 
-/* A decade below and above the best interval, as far as intervals were tried. */
+/* A decade below and above the best interval and what is as good, as far as intervals were tried.
+ */
 static tsr_status draw_curve(struct curve *c)
 {
     const struct tsr_month *m = c->month;
-    double low = fmax(m->low_s, m->best_in.interval_s / 16);
-    double high = fmin(m->high_s, m->best_in.interval_s * 16);
+    double low = fmax(m->low_s, fmin(m->flat.from_s, m->best_in.interval_s / 16));
+    double high = fmin(m->high_s, fmax(m->flat.to_s, m->best_in.interval_s * 16));
     struct tsr_goodput_input in = m->best_in;
     in.runs = m->try_runs;
     for (int i = 0; i < N_POINTS; i++) {
@@ -198,13 +221,15 @@ static tsr_status write_frame(FILE *out, const void *user)
              c->info->cluster_name, m->world, m->strategy);
     tsr__put_provenance(out, c->info, m->strategy,
                         "what the picture of goodput.csv says beside it");
-    fputs("best_s,best,asked_s,asked,mtbf_s,stall_s,restart_s,days,head\n", out);
+    fputs("best_s,best,asked_s,asked,mtbf_s,stall_s,restart_s,days,head,flat_from_s,flat_to_s,"
+          "flat_loss\n",
+          out);
     fprintf(out, "%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,%.9g,", m->best_in.interval_s, m->best.useful,
             m->has_asked ? m->asked.interval_s : 0.0, m->has_asked ? m->got.useful : 0.0,
             m->best_in.mtbf_s, m->best_in.stall_s, m->best_in.restart_s,
             m->best_in.horizon_s / 86400);
     tsr__put_plain(out, head);
-    fputc('\n', out);
+    fprintf(out, ",%.9g,%.9g,%.9g\n", m->flat.from_s, m->flat.to_s, TSR_FLAT_LOSS);
     return TSR_OK;
 }
 

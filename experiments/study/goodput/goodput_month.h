@@ -5,6 +5,7 @@
 #define TSR_STUDY_GOODPUT_MONTH_H
 
 #include "experiments/study/job/result.h"
+#include "sim/base/text.h"
 #include "sim/figures/goodput.h"
 
 struct tsr_job;
@@ -28,11 +29,22 @@ struct tsr_month {
     struct tsr_goodput_input asked, best_in;
     bool has_asked;
     struct tsr_goodput got, best;
+    /* Around the best one: what costs at most TSR_FLAT_LOSS of the time more. */
+    struct tsr_goodput_range flat;
 };
+
+/* A share of the time that nobody would move a checkpoint for; well inside p5 to p95 of months. */
+#define TSR_FLAT_LOSS 0.001
 
 /* Simulates the step and the checkpoint of a strategy whose phases have a save, then months.
  * Errors: TSR_ECONFIG (no save, a job that fails before a step is over), those of a simulation. */
 tsr_status tsr_month_of(const struct tsr_job *job, struct tsr_month *out) TSR_MUST_USE;
+
+/* "18.8 h", and from 72 hours "4.17 days"; for an argument of printf(). */
+#define TSR_DAYS_FROM_S (72 * 3600.0)
+struct tsr_shown tsr_hours(double seconds);
+/* The time between two checkpoints: "15.4 min", from four hours as above. */
+struct tsr_shown tsr_interval(double seconds);
 
 /* The files of a folder: experiment.yaml (the resolved file), goodput.csv (where the time goes, by
  * interval), goodput-frame.csv and the picture of both. */

@@ -48,6 +48,15 @@ static void add_row(json_t *table, const char *name, const struct tsr_goodput_in
                                   g->restart * s, g->failures, g->checkpoints));
 }
 
+/* The unit of a column of times: the longer outcome's. */
+static const char *time_unit(const struct tsr_month *m, double best, double got)
+{
+    double longest = best * m->best_in.horizon_s;
+    if (m->has_asked && got * m->asked.horizon_s > longest)
+        longest = got * m->asked.horizon_s;
+    return longest < TSR_DAYS_FROM_S ? "hours" : "days";
+}
+
 static json_t *outcome_table(const struct tsr_month *m)
 {
     json_t *table = tsr_html_table("goodput", "The month");
@@ -56,9 +65,10 @@ static json_t *outcome_table(const struct tsr_month *m)
     tsr_html_column(table, "useful", "goodput", "share");
     tsr_html_column(table, "p5", "p5 of the runs", "share");
     tsr_html_column(table, "p95", "p95 of the runs", "share");
-    tsr_html_column(table, "lost", "work lost", "hours");
-    tsr_html_column(table, "checkpoint", "checkpoints", "hours");
-    tsr_html_column(table, "restart", "restarts", "hours");
+    tsr_html_column(table, "lost", "work lost", time_unit(m, m->best.lost, m->got.lost));
+    tsr_html_column(table, "checkpoint", "checkpoints",
+                    time_unit(m, m->best.checkpoint, m->got.checkpoint));
+    tsr_html_column(table, "restart", "restarts", time_unit(m, m->best.restart, m->got.restart));
     tsr_html_column(table, "failures", "failures", "figure");
     tsr_html_column(table, "n", "number of checkpoints", "figure");
     if (m->has_asked)
@@ -80,15 +90,18 @@ tsr_status tsr_month_page(const struct tsr_month *m, const struct tsr_study_info
         tsr_html_command("goodput", info->config_path, info->sets, info->n_sets, NULL),
         info->resolved_yaml);
     tsr_html_say(page, "verdict",
-                 "Best: a checkpoint every %.1f min, and %.1f %% of the time is work that counts.",
-                 in->interval_s / 60, 100 * m->best.useful);
+                 "Best: a checkpoint every %s to %s, and %.1f %% of the time is work that "
+                 "counts (at most %g %% less at the ends of that range).",
+                 tsr_interval(m->flat.from_s).text, tsr_interval(m->flat.to_s).text,
+                 100 * m->best.useful, 100 * TSR_FLAT_LOSS);
     tsr_html_add(page, "plots", curve_plot(m, curve));
     tsr_html_add(page, "tables", outcome_table(m));
     tsr_html_say(page, "notes",
-                 "A failure every %.1f h; a step of %.1f ms; a checkpoint of %.1f GB stops it for "
+                 "A failure every %s; a step of %.1f ms; a checkpoint of %.1f GB stops it for "
                  "%.1f s; a restart takes %.1f min; %.0f days, %u runs. Step and checkpoint times "
                  "are simulated, for the device file %s; the rest are the keys goodput.*.",
-                 in->mtbf_s / 3600, m->step_s * 1e3, m->checkpoint_bytes / 1e9, in->stall_s,
-                 in->restart_s / 60, in->horizon_s / 86400, (unsigned)in->runs, info->device_file);
+                 tsr_hours(in->mtbf_s).text, m->step_s * 1e3, m->checkpoint_bytes / 1e9,
+                 in->stall_s, in->restart_s / 60, in->horizon_s / 86400, (unsigned)in->runs,
+                 info->device_file);
     return tsr_html_write(dir, page, NULL, 0);
 }

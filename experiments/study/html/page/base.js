@@ -33,6 +33,7 @@ T.time = function (seconds, span) {
   const s = span === undefined ? Math.abs(seconds) : span;
   if (seconds === 0 && span === undefined) return '0 ms';
   if (s >= 172800) return T.fixed(seconds / 86400, 1) + ' days';
+  if (s >= 72 * 3600) return T.fixed(seconds / 86400, 2) + ' days';
   if (s >= 7200) return T.fixed(seconds / 3600, 2) + ' h';
   if (s >= 600) return T.fixed(seconds / 60, 1) + ' min';
   if (s >= 10) return T.fixed(seconds, 2) + ' s';
@@ -52,7 +53,7 @@ T.signed = function (text, value) {
 };
 /* How a column of a kind is shown: [unit, factor, digits]. */
 T.units = {
-  s: ['ms', 1e3, 2], long_s: ['min', 1 / 60, 1], hours: ['h', 1 / 3600, 2], bytes: ['GiB', 1 / T.GIB, 2],
+  s: ['ms', 1e3, 2], long_s: ['min', 1 / 60, 1], hours: ['h', 1 / 3600, 2], days: ['days', 1 / 86400, 2], bytes: ['GiB', 1 / T.GIB, 2],
   wire: ['GB', 1e-9, 2], share: ['%', 100, 1], error: ['%', 100, 2], 1: ['', 1, 0], '1/s': ['/s', 1, 0],
   figure: ['', 1, null], token_s: ['\u00b5s', 1e6, 3],
 };
