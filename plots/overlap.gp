@@ -53,7 +53,11 @@ lane(kind) = kind eq word(kinds, 1) ? lane_of[1] : kind eq word(kinds, 2) ? lane
 # Sizes in pixels of the SVG.
 width = 1100
 row = 34
-above = 128
+about = sprintf('%s step of %.1f ms: %.1f ms of computation, %.1f ms (%.1f %%) of communication not hidden, %.1f ms of waiting for the host, %.1f ms of other waits', \
+    measured ? 'measured' : 'simulated', step, compute, exposed, step > 0 ? 100 * exposed / step : 0, host, other)
+more = head_room(head, width)
+under = more + about_room(about, width)
+above = 128 + under
 gap = 74
 below = 58
 panel = row * (lanes > 0 ? lanes : 1) + 8
@@ -63,9 +67,6 @@ set rmargin at screen 0.983
 set yrange [-lanes + 0.4:0.6]
 set border 1
 unset ytics
-
-about = sprintf('%s step of %.1f ms: %.1f ms of computation, %.1f ms (%.1f %%) of communication not hidden, %.1f ms of waiting for the host, %.1f ms of other waits', \
-    measured ? 'measured' : 'simulated', step, compute, exposed, step > 0 ? 100 * exposed / step : 0, host, other)
 
 # Everything that is filled is drawn as objects: a bar per kind, and a box per collective.
 do for [picture in formats] {
@@ -78,8 +79,8 @@ do for [picture in formats] {
     set tmargin at screen 1 - above / height
     set bmargin at screen 1 - (above + panel) / height
     set xrange [0:widest * 1.27]
-    set label 1 head at screen 0.012, 1 - 22.0 / height left font ',14' textcolor rgb ink
-    set label 2 about at screen 0.012, 1 - 46.0 / height left textcolor rgb soft
+    set label 1 head_text(head, width) at screen 0.012, 1 - 22.0 / height left font ',14' textcolor rgb ink
+    set label 2 about_text(about, width) at screen 0.012, 1 - (46.0 + more) / height left textcolor rgb soft
     set label 3 'by kind: time in which it runs (ms)' at screen 0.012, 1 - (above - 14.0) / height left font ',13' textcolor rgb ink
     o = 1
     do for [k = 1:5] {
@@ -103,7 +104,7 @@ do for [picture in formats] {
             set label 20 + k sprintf(left_over >= 0.05 ? '%.1f of %.1f not hidden' : 'hidden', left_over, at) at at, y left offset 0.6, 0 textcolor rgb (left_over >= 0.05 ? ink : soft)
         }
     }
-    set key at screen 0.012, 1 - 66.0 / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
+    set key at screen 0.012, 1 - (66.0 + under) / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
     unset xlabel
     plot NaN with boxes fs solid noborder lc rgb hidden_colour title 'hidden behind computation', \
         for [r = 1:6] (of_reason[r] > 0 ? 1 : NaN) + NaN with boxes fs solid noborder lc rgb colour[r] \

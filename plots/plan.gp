@@ -41,18 +41,19 @@ y0 = high(y0 - 0.08 * tall, 0); y1 = y1 + 0.10 * tall
 
 listed = n_front < 24 ? n_front : 24
 width = 960
-height = 570 + 17 * listed
+more = head_room(head, width)
+height = 570.0 + 17 * listed + more
 set lmargin at screen 90.0 / width
 set rmargin at screen (90.0 + 830) / width
-set tmargin at screen 1 - 110.0 / height
-set bmargin at screen 1 - (110.0 + 390) / height
+set tmargin at screen 1 - (110.0 + more) / height
+set bmargin at screen 1 - (110.0 + more + 390) / height
 set xlabel 'memory needed: reserved, context, NCCL (GiB)'
 set ylabel 'time per token and GPU (µs)'
 set grid lc rgb 0xEEEEEE lw 0.8 lt 1
-set key at screen 0.012, 1 - 64.0 / height left top horizontal Left reverse samplen 1.4 width 0 maxrows 1
-set label 1 head at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
+set key at screen 0.012, 1 - (64.0 + more) / height left top horizontal Left reverse samplen 1.4 width 0 maxrows 1
+set label 1 head_text(head, width) at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
 set label 2 sprintf('%d configurations: %d emitted, %d simulated; lower left is better; numbers: ranks by speed; ruled out: at least this slow', n_all, n_emitted, n_simulated) \
-    at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
+    at screen 0.012, 1 - (48.0 + more) / height left textcolor rgb soft
 if (show_limit) {
     set object 1 rectangle from limit, y0 to x1, y1 fs solid noborder fc rgb 0xFBEDEA behind
     set arrow 1 from limit, y0 to limit, y1 nohead lc rgb alarm lw 1.5 dt (8, 4) back
@@ -64,11 +65,11 @@ if (!show_limit) {
 }
 do for [i = 1:listed] {
     stats front every ::i::i using (line = sprintf('%d  %s', int($1), strcol(2)), at_x = gib($3), at_y = us($4), number = int($1), 1) nooutput
-    set label 10 + i line at screen 0.1, 1 - (550.0 + 17 * i) / height left font ',11' textcolor rgb ink
+    set label 10 + i cut(line, 135) at screen 0.1, 1 - (550.0 + more + 17 * i) / height left font ',11' textcolor rgb ink
     set label 100 + i sprintf('%d', number) at at_x, at_y left offset 0.5, 0.5 font ',11' textcolor rgb ink
 }
 if (listed < n_front) {
-    set label 99 sprintf('and %d more', n_front - listed) at screen 0.93, 1 - (550.0 + 17 * listed) / height right font ',11' textcolor rgb soft
+    set label 99 sprintf('and %d more', n_front - listed) at screen 0.93, 1 - (550.0 + more + 17 * listed) / height right font ',11' textcolor rgb soft
 }
 
 # Not before: `stats` counts only what is inside the ranges.

@@ -50,8 +50,12 @@ unset key
 set lmargin at screen 0.07
 set rmargin at screen 0.785
 
-# Screen coordinates: the device's strip, the peaks under it, the host's strip.
-device_top = 0.80; device_bottom = 0.37; host_roof = 0.28; host_bottom = 0.07
+# Screen coordinates: the device's strip, the peaks under it, the host's strip. A title of several
+# lines makes the picture higher; all below it stays: shares of 560 pixels.
+more = head_room(head, 950)
+height = 560.0 + more
+up(share) = share * 560 / height
+device_top = up(0.80); device_bottom = up(0.37); host_roof = up(0.28); host_bottom = up(0.07)
 
 peak_colour = 0x000000
 # Two or three numbers on the short axis: 1, 2 or 5 times a power of ten.
@@ -63,28 +67,28 @@ array line_width[4] = [4, 1.5, 1.5, 1.5]
 mark = 0.006 * top # half the height of the mark at a peak
 
 do for [kind in formats] {
-    eval use(kind, 1000, 560)
+    eval use(kind, 1000, height)
     set output base.'.'.kind
     set multiplot
 
-    set label 3 head at screen 0.07, 0.955 left font ',14' textcolor rgb ink
-    set label 4 'memory of a GPU and of its process over a run, simulated' at screen 0.07, 0.91 left textcolor rgb soft
-    set label 5 'peak, GiB' at screen 0.062, device_bottom - 0.023 right textcolor rgb ink
+    set label 3 head_text(head, 950) at screen 0.07, 1 - 25.2 / height left font ',14' textcolor rgb ink
+    set label 4 'memory of a GPU and of its process over a run, simulated' at screen 0.07, up(0.91) left textcolor rgb soft
+    set label 5 'peak, GiB' at screen 0.062, device_bottom - up(0.023) right textcolor rgb ink
     shown = 4
     do for [i = 5:last] { shown = shown + seen[i] }
     row = 0
     do for [i = 5:last] {
         if (seen[i]) {
             y = 0.43 + 0.044 * (row - (shown - 1) / 2.0)
-            set object 10 + i rectangle from screen 0.805, y - 0.013 to screen 0.826, y + 0.013 fs solid noborder fc rgb colour[i] front
-            set label 10 + i name[i] at screen 0.836, y left textcolor rgb ink front
+            set object 10 + i rectangle from screen 0.805, up(y - 0.013) to screen 0.826, up(y + 0.013) fs solid noborder fc rgb colour[i] front
+            set label 10 + i name[i] at screen 0.836, up(y) left textcolor rgb ink front
             row = row + 1
         }
     }
     do for [i = 1:4] {
         y = 0.43 + 0.044 * (row - (shown - 1) / 2.0)
-        set arrow 40 + i from screen 0.805, y to screen 0.826, y nohead lc rgb line_colour[i] lw line_width[i] front
-        set label 40 + i line_name[i] at screen 0.836, y left textcolor rgb ink front
+        set arrow 40 + i from screen 0.805, up(y) to screen 0.826, up(y) nohead lc rgb line_colour[i] lw line_width[i] front
+        set label 40 + i line_name[i] at screen 0.836, up(y) left textcolor rgb ink front
         row = row + 1
     }
     if (show_limit) {

@@ -74,6 +74,17 @@ about_letters(width) = int((width - 24) / 7.0)
 about_text(about, width) = fold(about, about_letters(width))
 about_room(about, width) = 16 * (lines(about, about_letters(width)) - 1)
 
+# Names of strategies left of bars: the letters of the longest line, and the lines of the highest.
+NAME = 48
+widest_line(text, n) = strlen(text) <= n ? strlen(text) : fold_at(text, n, n) > widest_line(rest(text, n), n) ? \
+    fold_at(text, n, n) : widest_line(rest(text, n), n)
+# A text of several lines begins at its place: how far up that is, of a row of `pitch` pixels.
+raised(text, n, pitch) = 0.5 * (lines(text, n) - 1) * 14.5 / pitch
+
+# Bytes: GiB, or MiB where the most is small.
+unit_bytes(most) = most < 0.1 * GiB ? 1048576.0 : GiB
+unit_name(most) = most < 0.1 * GiB ? 'MiB' : 'GiB'
+
 # Hours, in days from 72 of them.
 long_time(hours) = hours < 72 ? sprintf('%.3g h', hours) : \
     sprintf(hours < 24000 ? '%.3g days' : '%.0f days', hours / 24)

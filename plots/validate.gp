@@ -24,7 +24,12 @@ stats data every ::1 using (is_drawn(strcol(3), strcol(2), strcol(10)) && strlen
      high = $5 > high ? $5 : high, high = $6 > high ? $6 : high, 1) : 0) nooutput
 x0 = low / 1.3; x1 = high * 1.3
 
-width = 760; height = 800
+width = 760
+head = sprintf('%s: predicted against measured', table)
+about = sprintf('%d figures; error: median %.1f %%, 90 %% within %.1f %%, largest %.1f %%; band: 10 %%; open: more than 8 GPUs', \
+    rows, 100 * median_error, 100 * p90, 100 * worst)
+more = head_room(head, width)
+height = 800.0 + more + about_room(about, width)
 set lmargin at screen 90.0 / width
 set rmargin at screen (90.0 + 640) / width
 set bmargin at screen 62.0 / height
@@ -44,13 +49,12 @@ do for [e = -3:7] { do for [m in (wide ? '1 2 5' : '1 1.5 2 3 4 5 7')] {
 } }
 named = unit eq 'tokens/s' ? 'tokens per second and GPU' : quantity.' ('.unit.')'
 if (quantity eq 'tokens_per_s') { named = 'tokens per second' }
-set xlabel 'measured: '.named
-set ylabel 'predicted: '.named
+set xlabel 'measured: '.named.' (log scale)'
+set ylabel 'predicted: '.named.' (log scale)'
 set grid lc rgb 0xEEEEEE lw 0.8 lt 1
 set key at graph 0.02, 0.98 left top Left reverse samplen 1 spacing 1.2
-set label 1 sprintf('%s: predicted against measured', table) at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
-set label 2 sprintf('%d figures; error: median %.1f %%, 90 %% within %.1f %%, largest %.1f %%; band: 10 %%; open: more than 8 GPUs', \
-    rows, 100 * median_error, 100 * p90, 100 * worst) at screen 0.012, 1 - 48.0 / height left textcolor rgb soft
+set label 1 head_text(head, width) at screen 0.012, 1 - 24.0 / height left font ',14' textcolor rgb ink
+set label 2 about_text(about, width) at screen 0.012, 1 - (48.0 + more) / height left textcolor rgb soft
 
 colours = '0x0072B2 0xD55E00 0x009E73 0xCC79A7 0xE69F00 0x56B4E9 0x000000 0x999999'
 set samples 2

@@ -128,6 +128,7 @@ static tsr_status load_measured(const char *run, const char *out, struct tsr_row
                         path, status == TSR_OK ? "no rows" : tsr_error_text());
     }
     tsr__row_of_json(first, row);
+    row->measured = true;
     json_decref(summary);
     if (!out)
         return TSR_OK;

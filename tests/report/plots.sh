@@ -60,7 +60,7 @@ says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
 # Steps of different numbers of tokens.
 mkdir "$work/it's data/tokens"
 cp "$work/it's data"/compare*.csv "$work/it's data/tokens"
-sed -i 's/,0,0,0$/,0,0,1/; s/^[^#,]*,[^#,]*,159.783,528.733/42.8735,98.4677,19.5,64.5/' "$work/it's data/tokens/compare-frame.csv"
+sed -i 's/,0,0,0,0$/,0,0,1,0/; s/^[^#,]*,[^#,]*,159.783,528.733/42.8735,98.4677,19.5,64.5/' "$work/it's data/tokens/compare-frame.csv"
 draw compare-time-memory /tokens
 says compare-time-memory /tokens 'time per token and GPU (µs)' 'changed (~ ^)' 'Pareto front'
 draw compare-time /tokens

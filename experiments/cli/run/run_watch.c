@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/inspect/check_run.h"
 #include "experiments/study/base/files.h"
@@ -235,6 +236,7 @@ static tsr_status row_of(const struct tsr_job *job, struct measured *m, struct t
     TSR_TRY(tsr_peak_of(job, e, row));
     TSR_TRY(tsr_metrics_of(&m->job, &m->result, e->first, &row->first, NULL));
     TSR_TRY(tsr_metrics_of(&m->job, &m->result, e->steady, &row->steady, NULL));
+    row->measured = true;
     row->mfu = -1; /* of a card that was not there */
     row->program_hash = tsr_program_hash(steady);
     row->expected_exec_hash = row->exec_hash = tsr_program_expected_exec_hash(steady);
@@ -244,8 +246,14 @@ static tsr_status row_of(const struct tsr_job *job, struct measured *m, struct t
     return TSR_OK;
 }
 
+static uint32_t cores_of_this_machine(void)
+{
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (uint32_t)n : 1;
+}
+
 static tsr_status write_files(const struct tsr_job *job, struct measured *m, struct timeline *t,
-                              const char *dir)
+                              const char *dir, bool on_host)
 {
     char folder[4096];
     struct tsr_row row;
@@ -253,7 +261,8 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
                                         .model_name = job->model.name,
                                         .cluster_name = "this machine",
                                         .device_file = "",
-                                        .gpu_name = "host",
+                                        .gpu_name = on_host ? "host" : "",
+                                        .cores = on_host ? cores_of_this_machine() : 0,
                                         .config_path = job->experiment->path,
                                         .resolved_yaml = "",
                                         .world = job->world,
@@ -277,7 +286,7 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
 }
 
 tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job *job,
-                                 struct tsr_engine *engine, const char *dir)
+                                 struct tsr_engine *engine, const char *dir, bool on_host)
 {
     struct timeline t = {0};
     struct measured m = {0};
@@ -287,7 +296,7 @@ tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job
     TSR_GOTO(done, tsr_exec_take_spans(p->of, &t.spans, &t.n_spans));
     TSR_GOTO(done, place_spans(p, &t));
     TSR_GOTO(done, arrange(p, job, engine, &t, &m));
-    TSR_GOTO(done, write_files(job, &m, &t, dir));
+    TSR_GOTO(done, write_files(job, &m, &t, dir, on_host));
 
 done:
     free(m.emission.class_of);

@@ -20,10 +20,10 @@ static uint32_t first_iteration(const struct tsr_detail *detail)
 
 void tsr__put_title(FILE *out, const struct tsr__page *page)
 {
-    char title[320];
-    (void)snprintf(title, sizeof title, "%s · %s · %" PRIu32 " %s · %s", page->info->model_name,
-                   page->info->cluster_name, page->info->world,
-                   page->info->measured ? "ranks" : "GPUs", page->view->detail->row->strategy);
+    char title[480], machine[64];
+    (void)snprintf(title, sizeof title, "%s · %s · %s · %s", page->info->model_name,
+                   page->info->cluster_name, tsr__machine_text(page->info, machine),
+                   page->view->detail->row->strategy);
     tsr__put_plain(out, title);
 }
 

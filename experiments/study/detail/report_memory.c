@@ -307,9 +307,10 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
     tsr__put_provenance(out, page->info, view->detail->row->strategy,
                         "the peak of memory.csv: time_s, bytes, module and phase of the "
                         "allocation that made it, the card's usable bytes (empty: unknown); most "
-                        "bytes reserved, and in use on the device; what the allocation is for");
+                        "bytes reserved, and in use on the device; what the allocation is for; 1: "
+                        "of a run on ranks");
     fputs("time_s,peak_bytes,module,phase,limit_bytes,reserved_bytes,step_s,title,in_use_bytes,"
-          "operation\n",
+          "operation,measured\n",
           out);
     fprintf(out, "%.9f,%" PRIu64 ",", seconds(view, peak->instr), peak->allocated);
     tsr__put_plain(out, tsr_owner_of(view->tables, &peak->origin, buffer));
@@ -320,6 +321,6 @@ tsr_status tsr__write_peak(FILE *out, const void *user)
     tsr__put_title(out, page);
     fprintf(out, ",%" PRIu64 ",", page->in_use->peak);
     tsr__put_plain(out, operation_of(view->program, peak->instr));
-    fputc('\n', out);
+    fprintf(out, ",%d\n", page->info->measured);
     return TSR_OK;
 }

@@ -76,9 +76,9 @@ static tsr_status add_item(const struct tsr_detail *detail, const struct tsr_ove
 static const char *title_of(const struct tsr_study_info *info, const struct tsr_detail *detail,
                             struct tsr_arena *arena)
 {
-    return tsr_arena_printf(arena, "%s · %s · %" PRIu32 " %s · %s", info->model_name,
-                            info->cluster_name, info->world, info->measured ? "ranks" : "GPUs",
-                            detail->row->strategy);
+    char machine[64];
+    return tsr_arena_printf(arena, "%s · %s · %s · %s", info->model_name, info->cluster_name,
+                            tsr__machine_text(info, machine), detail->row->strategy);
 }
 
 tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct tsr_detail *detail,

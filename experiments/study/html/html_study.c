@@ -37,7 +37,7 @@ static char *option_text(const char *option, const char *value, const char *more
 static json_t *run_command(const struct study *study, const struct tsr_row *row, const char *on)
 {
     const struct tsr_study_info *info = study->info;
-    if (info->measured || strstr(row->strategy, "-measured"))
+    if (row->measured)
         return json_null();
     const struct tsr_run_words *run = tsr__run_of(info, row->strategy);
     char *which = option_text("--strategy", run ? run->name : row->strategy, on);

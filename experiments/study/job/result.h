@@ -39,6 +39,7 @@ struct tsr_row {
     uint8_t oom_phase; /* out of memory: enum tsr_phase of the request; TSR_N_PHASES: unknown */
     char remedy[96];   /* out of memory: what would have fitted; "" = it was not looked for */
     bool trains;       /* it names files to train on */
+    bool measured;     /* times are those of a run in earnest */
     uint32_t world;
     uint64_t tokens_per_rank; /* of one iteration */
     struct tsr_metrics first, steady;
@@ -126,6 +127,7 @@ struct tsr_study_info {
     const char *resolved_yaml; /* the resolved configuration, complete */
     bool no_traces;            /* the files of a strategy are without trace and snapshot */
     bool measured;             /* times are those of a run, not of a simulation */
+    uint32_t cores;            /* of the machine that ran; 0: it ran on GPUs, or not at all */
     const char *time_sources;  /* of kernels and collectives, in words; NULL: nothing is said */
     const struct tsr_validated *validated; /* [n_validated] classes that occur in the study */
     size_t n_validated;

@@ -37,7 +37,8 @@ struct tsr_history {
 tsr_status tsr_report_snapshot(const char *folder, const struct tsr_history *history) TSR_MUST_USE;
 
 /* Files of the study in DIR: summary.csv and summary.json; for the pictures compare.csv,
- * compare-frame.csv, compare-front.csv and compare-categories.csv. */
+ * compare-frame.csv, compare-front.csv and compare-categories.csv; of measured rows beside
+ * simulated ones measured.csv and measured-frame.csv. */
 tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 

@@ -7,7 +7,9 @@
 /* The drawn area of plots/compare-time-memory.gp in pixels, and the width of a letter there. */
 enum { TSR__PLOT_WIDTH = 830, TSR__PLOT_HEIGHT = 490 };
 #define TSR__LETTER_WIDTH 6.7
-#define TSR__LINE_HEIGHT  15.0
+/* Longer names stand in a legend below the picture. */
+enum { TSR__LABEL_LETTERS = 36 };
+#define TSR__LINE_HEIGHT 15.0
 
 struct tsr__label {
     double x, y;   /* the point, pixels from the lower left corner */

@@ -34,11 +34,12 @@ struct gallery {
 
 /* ---- strings ------------------------------------------------------------------------------ */
 
-/* dir='FOLDER'; out='.new-NAME' with quotes doubled. A leading '<' would be a command to gnuplot.
+/* dir='FOLDER'; out='.new-NAME' with quotes doubled, and `more`. A leading '<' would be a command
+ * to gnuplot.
  */
-static char *settings_of(const char *folder, const char *name, size_t n_endings)
+static char *settings_of(const char *folder, const char *name, const char *more, size_t n_endings)
 {
-    char *text = malloc(2 * strlen(folder) + strlen(name) + 96), *at = text;
+    char *text = malloc(2 * strlen(folder) + strlen(name) + strlen(more) + 96), *at = text;
     if (!text)
         return NULL;
     at += sprintf(at, "dir='%s", folder[0] == '/' ? "" : "./");
@@ -47,7 +48,8 @@ static char *settings_of(const char *folder, const char *name, size_t n_endings)
             *at++ = '\'';
         *at++ = *folder;
     }
-    (void)sprintf(at, "'; out='.new-%s'; formats='%s'", name, n_endings > 1 ? "svg png" : "svg");
+    (void)sprintf(at, "'; out='.new-%s'; formats='%s'%s", name, n_endings > 1 ? "svg png" : "svg",
+                  more);
     return text;
 }
 
@@ -69,12 +71,12 @@ static void forget_picture(struct picture *picture)
         tsr_outfile_abort(&picture->drawn[e]);
 }
 
-static tsr_status add_picture(struct gallery *gallery, const char *folder, const char *name)
+/* FOLDER/NAME by a script of another name, which `more` settings tell what to draw. */
+static tsr_status add_drawn_by(struct gallery *gallery, const char *folder, const char *name,
+                               const char *script, const char *more)
 {
-    char script[96];
-    (void)snprintf(script, sizeof script, "%s.gp", name);
     struct picture picture = {.script = tsr_path_join(gallery->scripts, script),
-                              .settings = settings_of(folder, name, gallery->n_endings)};
+                              .settings = settings_of(folder, name, more, gallery->n_endings)};
     tsr_status status = TSR_OK;
     for (size_t e = 0; e < gallery->n_endings; e++)
         TSR_GOTO(failed, expect(folder, name, endings[e], &picture.drawn[e]));
@@ -85,6 +87,13 @@ static tsr_status add_picture(struct gallery *gallery, const char *folder, const
 failed:
     forget_picture(&picture);
     return status;
+}
+
+static tsr_status add_picture(struct gallery *gallery, const char *folder, const char *name)
+{
+    char script[96];
+    (void)snprintf(script, sizeof script, "%s.gp", name);
+    return add_drawn_by(gallery, folder, name, script, "");
 }
 
 /* The curve of a whole run, where there is one. */
@@ -120,13 +129,16 @@ done:
 static tsr_status list_pictures(struct gallery *gallery, const char *dir,
                                 const struct tsr_row *rows, size_t n)
 {
-    bool any = false;
+    bool any = false, mixed = tsr__is_mixed(rows, n);
     for (size_t i = 0; i < n; i++) {
         if (rows[i].failure[0])
             continue;
-        any = true;
+        any = any || !mixed || !rows[i].measured;
         TSR_TRY(add_strategy(gallery, dir, rows[i].strategy));
     }
+    if (mixed)
+        TSR_TRY(
+            add_drawn_by(gallery, dir, "measured-time", "compare-time.gp", "; rows='measured'"));
     if (!any)
         return TSR_OK;
     TSR_TRY(add_picture(gallery, dir, "compare-time-memory"));

@@ -5,6 +5,7 @@
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_labels.h"
 #include "experiments/study/report/report_text.h"
+#include "sim/base/text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -127,19 +128,20 @@ static tsr_status write_frame(FILE *out, const void *user)
     tsr__put_provenance(
         out, study->info, NULL,
         "axes of compare-time-memory: GiB, and milliseconds of a step or, where tokens per step "
-        "differ, microseconds per token and GPU; whether they are logarithmic");
+        "differ, microseconds per token and GPU; whether they are logarithmic; whether times are "
+        "of a "
+        "run on ranks");
     fprintf(out, "memory_min_gib,memory_max_gib,time_min,time_max,limit_gib,title,log_memory,"
-                 "log_time,per_token\n");
+                 "log_time,per_token,measured\n");
     fprintf(out, "%.6g,%.6g,%.6g,%.6g,", f.x0, f.x1, f.y0, f.y1);
     if (f.limit > 0)
         fprintf(out, "%.6g", f.limit);
-    char title[320];
-    char ranks[32];
-    (void)snprintf(title, sizeof title, "%s · %s · %s GPUs", study->info->model_name,
-                   study->info->cluster_name, tsr__ranks_text(study->info, ranks));
+    char title[384], machine[64];
+    (void)snprintf(title, sizeof title, "%s · %s · %s", study->info->model_name,
+                   study->info->cluster_name, tsr__machine_text(study->info, machine));
     fputc(',', out);
     tsr__put_plain(out, title);
-    fprintf(out, ",%d,%d,%d\n", f.log_x, f.log_y, !study->same_tokens);
+    fprintf(out, ",%d,%d,%d,%d\n", f.log_x, f.log_y, !study->same_tokens, study->info->measured);
     return TSR_OK;
 }
 
@@ -205,6 +207,20 @@ static size_t lines_of(const struct study *study, const struct frame *f, struct 
     return n;
 }
 
+/* What stands beside a point: the name, or for a long one a number that a legend explains. */
+static void label_text(const struct study *study, size_t i, char out[96])
+{
+    size_t number = 1;
+    if (tsr_text_columns(study->rows[i].strategy) <= TSR__LABEL_LETTERS) {
+        (void)snprintf(out, 96, "%s", study->rows[i].strategy);
+        return;
+    }
+    for (size_t k = 0; k < i; k++)
+        number += !study->rows[k].failure[0] &&
+                  tsr_text_columns(study->rows[k].strategy) > TSR__LABEL_LETTERS;
+    (void)snprintf(out, 96, "%zu", number);
+}
+
 /* One label per row that did not fail, in order; NULL when out of memory. */
 static struct tsr__label *labels_of(const struct study *study, const struct frame *f)
 {
@@ -218,9 +234,12 @@ static struct tsr__label *labels_of(const struct study *study, const struct fram
     }
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
+        char text[96];
+        label_text(study, i, text);
         if (!row->failure[0])
-            labels[n++] = (struct tsr__label){
-                .x = pixel_x(f, row), .y = pixel_y(study, f, row), .length = strlen(row->strategy)};
+            labels[n++] = (struct tsr__label){.x = pixel_x(f, row),
+                                              .y = pixel_y(study, f, row),
+                                              .length = tsr_text_columns(text)};
     }
     tsr__place_labels(labels, n, lines, lines_of(study, f, lines));
     free(lines);
@@ -238,9 +257,10 @@ static tsr_status write_compare(FILE *out, const void *user)
         return tsr_fail(TSR_ENOMEM, "no memory left for the comparison");
     tsr__put_provenance(out, study->info, NULL,
                         "steady step: seconds; bytes of the fullest GPU; best: no other is as fast "
-                        "and as small; label: where the name stands, GiB and milliseconds");
+                        "and as small; label: where the name stands, GiB and milliseconds; "
+                        "text: the name, or a number in its place");
     fputs("strategy,step_s,compute_s,exposed_s,other_s,peak_allocated_bytes,peak_reserved_bytes,"
-          "fits,best,mfu,label_gib,label_time,label_align,leader,token_s,changes\n",
+          "fits,best,mfu,label_gib,label_time,label_align,leader,token_s,changes,text\n",
           out);
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
@@ -254,11 +274,15 @@ static tsr_status write_compare(FILE *out, const void *user)
                 tsr_fits_word(row->fits), tsr__on_front(study->rows, study->n, i));
         if (row->mfu >= 0)
             fprintf(out, "%.6f", row->mfu);
-        fprintf(out, ",%.6g,%.6g,%s,%d,%.9g,%s\n",
+        char text[96];
+        label_text(study, i, text);
+        fprintf(out, ",%.6g,%.6g,%s,%d,%.9g,%s,",
                 value_at(label->text_x / TSR__PLOT_WIDTH, f.x0, f.x1, f.log_x),
                 value_at(label->text_y / TSR__PLOT_HEIGHT, f.y0, f.y1, f.log_y),
                 aligns[label->align + 1], label->leader, tsr__token_s(row),
                 changes[row->changes.kinds]);
+        tsr__put_plain(out, text);
+        fputc('\n', out);
         label++;
     }
     free(labels);
@@ -304,16 +328,73 @@ static tsr_status write_categories(FILE *out, const void *user)
     return TSR_OK;
 }
 
+/* ---- all files ----------------------------------------------------------------------------- */
+
+/* The rows whose times were measured, or those whose times were not; NULL: no memory. */
+static struct tsr_row *rows_with(const struct tsr_row *rows, size_t n, bool measured, size_t *n_out)
+{
+    struct tsr_row *out = calloc(n + 1, sizeof *out);
+    *n_out = 0;
+    for (size_t i = 0; out && i < n; i++)
+        if (rows[i].measured == measured)
+            out[(*n_out)++] = rows[i];
+    return out;
+}
+
+/* What is drawn about time: of rows of one kind, as compare.csv and so on. */
+static tsr_status write_times(const char *dir, const struct tsr_study_info *info,
+                              const struct tsr_row *rows, size_t n)
+{
+    static const struct tsr_named_write compare[] = {{"compare.csv", write_compare},
+                                                     {"compare-frame.csv", write_frame},
+                                                     {"compare-front.csv", write_front}};
+    struct study study = {info, rows, n, tsr__same_tokens(rows, n)};
+    return tsr_write_each(dir, compare, sizeof compare / sizeof *compare, &study);
+}
+
+/* A run in earnest has another machine, and a picture of its own. */
+static tsr_status write_measured(const char *dir, const struct tsr_study_info *info,
+                                 const struct tsr_row *rows, size_t n)
+{
+    static const struct tsr_named_write files[] = {{"measured.csv", write_compare},
+                                                   {"measured-frame.csv", write_frame}};
+    struct tsr_study_info run = *info;
+    run.cluster_name = "machine of the run";
+    run.device_file = "";
+    run.world = run.most_world = rows[0].world;
+    run.measured = true;
+    struct study study = {&run, rows, n, tsr__same_tokens(rows, n)};
+    return tsr_write_each(dir, files, sizeof files / sizeof *files, &study);
+}
+
+static tsr_status write_mixed(const char *dir, const struct tsr_study_info *info,
+                              const struct tsr_row *rows, size_t n)
+{
+    size_t n_simulated, n_measured;
+    struct tsr_row *simulated = rows_with(rows, n, false, &n_simulated);
+    struct tsr_row *measured = rows_with(rows, n, true, &n_measured);
+    tsr_status status = TSR_ENOMEM;
+    if (!simulated || !measured)
+        TSR_GOTO(done, tsr_fail(TSR_ENOMEM, "no memory left for the comparison"));
+    TSR_GOTO(done, write_times(dir, info, simulated, n_simulated));
+    status = write_measured(dir, info, measured, n_measured);
+done:
+    free(simulated);
+    free(measured);
+    return status;
+}
+
 tsr_status tsr_report_study(const char *dir, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n)
 {
-    static const struct tsr_named_write files[] = {
-        {"summary.csv", write_summary_csv}, {"summary.json", write_summary_json},
-        {"compare.csv", write_compare},     {"compare-frame.csv", write_frame},
-        {"compare-front.csv", write_front}, {"compare-categories.csv", write_categories},
-        {"wall.json", write_wall},
-    };
+    static const struct tsr_named_write files[] = {{"summary.csv", write_summary_csv},
+                                                   {"summary.json", write_summary_json},
+                                                   {"compare-categories.csv", write_categories},
+                                                   {"wall.json", write_wall}};
     struct study study = {info, rows, n, tsr__same_tokens(rows, n)};
     TSR_TRY(tsr_make_folder(dir));
-    return tsr_write_each(dir, files, sizeof files / sizeof *files, &study);
+    TSR_TRY(tsr_write_each(dir, files, sizeof files / sizeof *files, &study));
+    if (tsr__is_mixed(rows, n))
+        return write_mixed(dir, info, rows, n);
+    return write_times(dir, info, rows, n);
 }

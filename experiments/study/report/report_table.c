@@ -416,7 +416,7 @@ static void put_marks(FILE *out, const struct tsr_row *rows, size_t n)
 static bool has_measured(const struct tsr_row *rows, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (strstr(rows[i].strategy, "-measured"))
+        if (rows[i].measured)
             return true;
     return false;
 }

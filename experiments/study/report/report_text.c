@@ -51,6 +51,25 @@ const char *tsr__ranks_text(const struct tsr_study_info *info, char out[32])
     return out;
 }
 
+const char *tsr__machine_text(const struct tsr_study_info *info, char out[64])
+{
+    char ranks[32];
+    (void)tsr__ranks_text(info, ranks);
+    if (info->cores)
+        snprintf(out, 64, "%s ranks on %" PRIu32 " cores", ranks, info->cores);
+    else
+        snprintf(out, 64, "%s %s", ranks, info->measured ? "ranks" : "GPUs");
+    return out;
+}
+
+bool tsr__is_mixed(const struct tsr_row *rows, size_t n)
+{
+    size_t n_measured = 0;
+    for (size_t i = 0; i < n; i++)
+        n_measured += rows[i].measured;
+    return n_measured > 0 && n_measured < n;
+}
+
 double tsr__token_s(const struct tsr_row *row)
 {
     return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank : 0;

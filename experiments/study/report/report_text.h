@@ -17,6 +17,12 @@ void tsr__folder_name(const char *strategy, char *out, size_t size);
 /* "8", or "2 to 128" where strategies differ. */
 const char *tsr__ranks_text(const struct tsr_study_info *info, char out[32]);
 
+/* "8 GPUs"; of a run on the host "2 ranks on 8 cores"; "2 ranks" where it is not known on what. */
+const char *tsr__machine_text(const struct tsr_study_info *info, char out[64]);
+
+/* Some rows are measured and some simulated: their times are not drawn in one picture. */
+bool tsr__is_mixed(const struct tsr_row *rows, size_t n);
+
 /* Seconds per token and GPU: what ranks rows, since a sweep's work on different numbers of tokens.
  */
 double tsr__token_s(const struct tsr_row *row);
