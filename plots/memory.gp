@@ -90,7 +90,7 @@ stack(i) = sum [k = 2:i] column(k) / unit
 # The peak's name goes where there is room beside it, above a line that is near; the limit's name to
 # the side that is left. Widths in shares of the plot, 715 pixels.
 set style textbox opaque noborder fillcolor rgb 'white' margins 1.0, 0.6
-peak_where = module ne '(' . phase . ')' ? module . ', ' . phase : \
+peak_where = module ne '(' . phase . ')' ? cut(module, 60) . ', ' . phase : \
     phase . (strlen(operation) ? ', ' . operation : '')
 peak_text = cut(sprintf('peak %.2f %s: %s', peak, bytes_in, peak_where), 96)
 peak_at = peak_ms / step_ms

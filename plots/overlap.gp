@@ -57,6 +57,9 @@ about = sprintf('%s step of %.1f ms: %.1f ms of computation, %.1f ms (%.1f %%) o
     measured ? 'measured' : 'simulated', step, compute, exposed, step > 0 ? 100 * exposed / step : 0, host, other)
 more = head_room(head, width)
 under = more + about_room(about, width)
+n_named = 1 # entries of the legend, three or more in a row
+do for [r = 1:6] { n_named = n_named + (of_reason[r] >= 0.005) }
+under = under + (n_named > 6 ? 16 : 0)
 above = 128 + under
 gap = 74
 below = 58
@@ -104,7 +107,7 @@ do for [picture in formats] {
             set label 20 + k sprintf(left_over >= 0.05 ? '%.1f of %.1f not hidden' : 'hidden', left_over, at) at at, y left offset 0.6, 0 textcolor rgb (left_over >= 0.05 ? ink : soft)
         }
     }
-    set key at screen 0.012, 1 - (66.0 + under) / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
+    set key at screen 0.012, 1 - (66.0 + more + about_room(about, width)) / height left top horizontal Left reverse maxrows 1 samplen 1.4 width 0
     unset xlabel
     plot NaN with boxes fs solid noborder lc rgb hidden_colour title 'hidden behind computation', \
         for [r = 1:6] (of_reason[r] > 0 ? 1 : NaN) + NaN with boxes fs solid noborder lc rgb colour[r] \

@@ -66,7 +66,7 @@ if (!show_limit) {
 do for [i = 1:listed] {
     stats front every ::i::i using (line = sprintf('%d  %s', int($1), strcol(2)), at_x = gib($3), at_y = us($4), number = int($1), 1) nooutput
     set label 10 + i cut(line, 135) at screen 0.1, 1 - (550.0 + more + 17 * i) / height left font ',11' textcolor rgb ink
-    set label 100 + i sprintf('%d', number) at at_x, at_y left offset 0.5, 0.5 font ',11' textcolor rgb ink
+    set label 100 + i sprintf('%d', number) at at_x, at_y right offset -0.6, -0.7 font ',11' textcolor rgb ink
 }
 if (listed < n_front) {
     set label 99 sprintf('and %d more', n_front - listed) at screen 0.93, 1 - (550.0 + more + 17 * listed) / height right font ',11' textcolor rgb soft

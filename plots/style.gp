@@ -58,7 +58,7 @@ category_title(key) = \
 
 # Long texts: fold() breaks them into lines of at most `n` letters (20 or more), behind a letter of
 # `gaps` where there is one near; lines() counts those; cut() keeps the first line and says so.
-gaps = ' ,;:/|+=_-.'
+gaps = ' ,;:/|+_-.'
 fold_at(text, n, i) = i <= n - 16 ? n : strstrt(gaps, text[i:i]) ? i : fold_at(text, n, i - 1)
 rest(text, n) = text[fold_at(text, n, n) + 1:strlen(text)]
 fold(text, n) = strlen(text) <= n ? text : text[1:fold_at(text, n, n)]."\n".fold(rest(text, n), n)

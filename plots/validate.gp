@@ -57,7 +57,7 @@ set label 1 head_text(head, width) at screen 0.012, 1 - 24.0 / height left font 
 set label 2 about_text(about, width) at screen 0.012, 1 - (48.0 + more) / height left textcolor rgb soft
 
 colours = '0x0072B2 0xD55E00 0x009E73 0xCC79A7 0xE69F00 0x56B4E9 0x000000 0x999999'
-set samples 2
+set samples 200
 do for [kind in formats] {
     eval use(kind, width, height)
     set output base.'.'.kind

@@ -6,6 +6,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 plots=${TSR_SOURCE_DIR:-$here/../..}/plots
 
+command -v python3 >/dev/null || { echo "skipped: no python3"; exit 77; }
 if ! command -v gnuplot >/dev/null; then
     echo "skipped: no gnuplot (package gnuplot-nox)"
     exit 77
@@ -32,6 +33,7 @@ draw() {
     [ "$(head -c 4 "$picture.png" | tail -c 3)" = PNG ] || fail "$1.png is no PNG"
     [ "$(wc -c <"$picture.png")" -gt 20000 ] || fail "$1.png is all but empty"
     grep -q 'Llama-3.1-8B' "$picture.svg" || fail "$1.svg does not say what it shows"
+    python3 "$here/svg_texts.py" "$picture.svg" || fail "$1.svg: texts are not where they can be read"
 }
 
 # says SCRIPT FOLDER WORDS...: each is text of the picture.
@@ -65,6 +67,61 @@ draw compare-time-memory /tokens
 says compare-time-memory /tokens 'time per token and GPU (µs)' 'changed (~ ^)' 'Pareto front'
 draw compare-time /tokens
 says compare-time /tokens 'time per token and GPU (µs)' '31.25 µs, MFU 27.1 %'
+# Every mark; logarithmic axes.
+mkdir "$work/it's data/marks"
+cp "$work/it's data"/compare*.csv "$work/it's data/marks"
+sed -i 's/,0,0,0,0$/,1,1,0,0/' "$work/it's data/marks/compare-frame.csv"
+sed -i -e '/^fsdp-keep,/s/,yes,/,retries,/' -e '/^fsdp-slow,/s/,yes,/,unknown,/' \
+    -e '/^fsdp-same,/s/,yes,\(.*\),none,/,retries,\1,numbers,/' "$work/it's data/marks/compare.csv"
+draw compare-time-memory /marks
+says compare-time-memory /marks 'fits' 'fits with retries' 'unknown (?)' 'retries, changed (~ ^)' 'changed (~ ^)' \
+    'does not fit' 'peak reserved memory (GiB, log scale)' 'step time (ms, log scale)'
+# A run on ranks.
+mkdir "$work/it's data/ranks"
+cp "$work/it's data"/compare*.csv "$work/it's data/ranks"
+sed -i 's/,0,0,0,0$/,0,0,1,1/; s/8 GPUs/8 ranks on 2 cores/; s/^[^#,]*,[^#,]*,159.783,528.733,79/42.8735,98.4677,19.5,64.5,999/' \
+    "$work/it's data/ranks/compare-frame.csv"
+for name in compare-time-memory compare-time; do
+    draw $name /ranks
+    says $name /ranks 'time per token and rank (µs)' '8 ranks on 2 cores' 'measured: a run on the ranks'
+done
+says compare-time-memory /ranks 'usable on the modelled card'
+draw compare-bars /ranks
+says compare-bars /ranks 'memory of the fullest rank' measured
+# Names of 95 letters: wrapped beside bars, a number with a legend in the scatter.
+mkdir -p "$work/it's data/long/fsdp"
+cp "$work/it's data"/*.csv "$work/it's data/long"
+cp "$work/it's data"/fsdp/*.csv "$work/it's data/long/fsdp"
+name='a-strategy-with-a-rather-long-name;batch=16;seq=131072;checkpoint=full;reshard_after_forward=4-ab'
+tables='a-rather-long-name-of-a-table-of-measurements.csv+another-one-of-those-tables.csv+a-third-one.csv'
+find "$work/it's data/long" -name '*.csv' -exec sed -i "s/· fsdp\$/· $name/; s/· fsdp,/· $name,/; s/strategy fsdp/strategy $name/; \
+    s/^fsdp-slow,/$name,/; s/,fsdp-slow\$/,1/; s/made-up-Llama-3.1-8B.csv/Llama-3.1-8B-$tables/; \
+    s/model.layers.6,backward/model.decoder.transformer.encoder-decoder-attention-layers.6.self-attention.query-key-value,backward/" {} +
+for script in compare-time-memory compare-bars compare-time plan goodput overlap validate; do
+    draw $script /long
+done
+for script in memory timeline run; do
+    draw $script /long/fsdp
+done
+says compare-time-memory /long ">1  $name<"
+for script in compare-bars compare-time; do
+    says $script /long 'a-strategy-with-a-rather-long-name' 'seq=131072;'
+    ! grep -q "$name" "$work/it's data/long/$script.svg" || fail "$script.svg: a name of 97 letters in one line"
+done
+# A limit far above the curve stands beside the subtitle; little memory is in MiB; of a run.
+mkdir -p "$work/it's data/tiny"
+cp "$work/it's data"/fsdp/*.csv "$work/it's data/tiny"
+sed -i 's/,15373781504,/,99922944,/; s/,85045870592,50588001280,/,85045870592,106954752,/; s/,14758830243,/,99131904,/; s/,0$/,1/; s/8 GPUs/2 ranks on 2 cores/' \
+    "$work/it's data/tiny/peak.csv"
+draw memory /tiny
+says memory /tiny 'usable: 79.21 GiB' '(above the picture)' 'memory (MiB)' 'peak 95.29 MiB' 'memory of a rank over one step, measured' \
+    '2 ranks on 2 cores'
+# Hours are days from 72 on.
+mkdir -p "$work/it's data/days"
+cp "$work/it's data"/goodput*.csv "$work/it's data/days"
+sed -i 's/,67500,/,675000,/' "$work/it's data/days/goodput-frame.csv"
+draw goodput /days
+says goodput /days 'a failure every 7.81 days'
 draw plan ""
 says plan "" 'Pareto front' 'ruled out' 'does not fit' 'budget of the card' 'checkpoint=full' 'memory needed' \
     'time per token'
@@ -76,7 +133,7 @@ says overlap "" 'all-gather, forward (9)' 'reduce-scatter (8)' 'host late 0.3 ms
     'buffer wait 0.2 ms' 'stream order 0.6 ms' 'other ranks 0.7 ms' 'bandwidth 6.7 ms' 'simulated step of 115.0 ms'
 draw validate ""
 says validate "" 'predicted against measured' 'tokens per second and GPU' '15 figures' 'median 2.0 %' \
-    '90 % within 5.0 %' 'a100-sxm4-80g' 'h100-sxm5-80g'
+    '90 % within 5.0 %' 'and GPU (log scale)' 'a100-sxm4-80g' 'h100-sxm5-80g'
 for script in "$plots"/*.gp; do
     name=$(basename "$script" .gp)
     [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||
