@@ -153,5 +153,11 @@ if command -v gnuplot >/dev/null; then
     [ -s "$tmp/two/compare-time.svg" ] || complain "--pictures svg: no compare-time.svg"
     [ -z "$(find "$tmp/two" -name '*.png')" ] || complain "--pictures svg draws a .png"
 fi
+# A name too long for a picture is a number there.
+long=a-strategy-with-a-name-of-more-than-thirty-six-letters
+sed "s/{fsdp: {}}/{fsdp: {}, $long: {batch: 2}, also-$long: {batch: 3}}/; /^sweeps/d" "$tmp/nine.yaml" >"$tmp/names.yaml"
+works compare "$tmp/names.yaml" --out "$tmp/numbered" --no-traces --pictures none
+[ "$(grep -v '^#' "$tmp/numbered/compare.csv" | awk -F, '{ printf "%s ", $17 }')" = "text fsdp 1 2 " ] ||
+    complain "compare.csv: no numbers for long names"
 fails 2 "--pictures: found jpg" "none, svg or all" -- compare "$tmp/nine.yaml" --pictures jpg
 finish

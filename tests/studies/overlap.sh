@@ -148,6 +148,21 @@ if "$TESSERA" run "$small" --on host --ranks 2 --strategy fsdp --set world=2 --s
     has "$out" "(measured)"
     works diff "$tmp/run/measured/fsdp-measured" "$small:fsdp" --set world=2 --set batch=1 --set seq=32
     has "$out" "exposed communication:"
+    # Ranks on cores, no GPUs; and not in the pictures of time of what is simulated.
+    grep -q "2 ranks on [0-9]* cores" "$tmp/run/measured/compare-frame.csv" || complain "no ranks"
+    grep -q "2 ranks on [0-9]* cores" "$tmp/run/measured/fsdp-measured/timeline.csv" || complain "ranks"
+    works compare "$small" --only fsdp --set world=2 --set batch=1 --set seq=32 --measured "$tmp/run" \
+        --out "$tmp/beside"
+    has "$out" fsdp-measured
+    grep -q '^fsdp,' "$tmp/beside/compare.csv" || complain "what is simulated is not drawn"
+    grep -q '^fsdp-measured,' "$tmp/beside/compare.csv" && complain "measured beside simulated"
+    grep -q '^fsdp-measured,' "$tmp/beside/measured.csv" || complain "no measured.csv"
+    grep -q 'machine of the run · 2 ranks,.*,1$' "$tmp/beside/measured-frame.csv" || complain "measured-frame.csv"
+    grep -q '"measured":true' "$tmp/beside/report.html" || complain "report.html draws it beside the others"
+    if command -v gnuplot >/dev/null; then
+        [ -s "$tmp/beside/measured-time.svg" ] || complain "no measured-time.svg"
+        grep -q measured "$tmp/beside/compare-time.svg" && complain "compare-time.svg is not simulated alone"
+    fi
 else
     has "$err" "built without" # no executor in this build
 fi

@@ -63,12 +63,15 @@ static bool add_marks(const struct study *study, json_t *page)
 {
     json_t *rows = json_object_get(page, "rows");
     int best = tsr__best_row(study->rows, study->n);
+    bool mixed = tsr__is_mixed(study->rows, study->n);
     bool ok = true;
     for (size_t i = 0; i < study->n && ok; i++) {
         json_t *row = json_array_get(rows, i);
         ok = json_object_set_new(row, "on_front",
                                  json_boolean(tsr__on_front(study->rows, study->n, i))) == 0 &&
              json_object_set_new(row, "is_best", json_boolean((int)i == best)) == 0 &&
+             json_object_set_new(row, "measured", json_boolean(mixed && study->rows[i].measured)) ==
+                 0 &&
              json_object_set_new(row, "command",
                                  run_command(study, &study->rows[i],
                                              study->rows[i].trains ? " --on host" : " --on sim")) ==

@@ -30,7 +30,7 @@ T.ComparePage = class {
   constructor(study, open) {
     const rows = study.rows;
     rows.forEach((row, number) => Object.assign(row, { number, time_per_token_s: row.tokens_per_s_per_gpu > 0 ? 1 / row.tokens_per_s_per_gpu : null }));
-    const known = new Set([...T.compareColumns.map((c) => c.key), 'command', 'on_front', 'is_best', 'number']);
+    const known = new Set([...T.compareColumns.map((c) => c.key), 'command', 'on_front', 'is_best', 'measured', 'number']);
     const extra = Object.keys(rows[0] || {}).filter((key) => !known.has(key) && typeof (rows.find((r) => r[key] !== null) || {})[key] !== 'object')
       .map((key) => ({ key, head: key.replace(/_(s|bytes)$/, '').replace(/_/g, ' '), kind: T.kindOf(key, (rows.find((r) => r[key] !== null) || {})[key]) }));
     const mark = (row) => [row.is_best && rows.length > 1 ? T.el('span.tag.good', {}, row.fits === true ? 'fastest that fits' : 'fastest') : null, row.on_front && !row.is_best && rows.length > 1 ? T.el('span.tag', {}, 'front') : null,
@@ -39,8 +39,9 @@ T.ComparePage = class {
       row.failure ? T.el('div.note', {}, row.failure) : null].filter(Boolean);
     this.table = new T.Table({ rows, columns: T.compareColumns, extra, mark, pick: (row) => open(row.number), canPick: (row) => T.sources.has(row.number), hover: (row) => { if (!this.one) this.scatter.mark(row); } });
     const limit = (rows.find((r) => r.usable_bytes) || {}).usable_bytes;
-    const points = (list) => list.filter((r) => !r.failure && r.time_per_token_s).map((r) => ({ x: r.peak_reserved_bytes, y: r.time_per_token_s, name: r.strategy, style: r.fits === true ? 'good' : r.fits === false ? 'bad' : 'soft', front: r.on_front, best: r.is_best, row: r, more: [`step ${T.time(r.step_time_s)}`, `needed ${T.bytes(r.needed_bytes)}`] }));
-    this.scatter = new T.Scatter({ x: { head: 'reserved memory', kind: 'bytes' }, y: { head: 'time per token and GPU', kind: 'token_s' }, points: points(rows), limit: limit ? { x: limit, name: `usable: ${T.bytes(limit)}` } : null, names: { good: 'fits', bad: 'does not fit', soft: 'unknown whether it fits' }, pick: (row) => { if (T.sources.has(row.number)) open(row.number); } });
+    /* A run on another machine is no point among what is simulated. */
+    const points = (list) => list.filter((r) => !r.failure && !r.measured && r.time_per_token_s).map((r) => ({ x: r.peak_reserved_bytes, y: r.time_per_token_s, name: r.strategy, style: r.verdict === 'retries' ? 'retries' : r.fits === true ? 'good' : r.fits === false ? 'bad' : 'soft', front: r.on_front, best: r.is_best, row: r, more: [`step ${T.time(r.step_time_s)}`, `needed ${T.bytes(r.needed_bytes)}`] }));
+    this.scatter = new T.Scatter({ x: { head: 'reserved memory', kind: 'bytes' }, y: { head: 'time per token and GPU', kind: 'token_s' }, points: points(rows), limit: limit ? { x: limit, name: `usable: ${T.bytes(limit)}` } : null, names: { good: 'fits', retries: 'fits with retries', bad: 'does not fit', soft: 'unknown whether it fits' }, pick: (row) => { if (T.sources.has(row.number)) open(row.number); } });
     this.table.listeners.push((shown) => { this.scatter.spec.points = points(shown); if (this.scatter.graph) this.scatter.draw(); });
     this.one = rows.length === 1;
     this.node = T.el('section', {}, this.verdict(rows), this.one ? null : this.scatter.node, this.table.node, this.notes(study));
@@ -56,6 +57,7 @@ T.ComparePage = class {
 
   notes(study) {
     const lines = [`All times are ${study.times}${study.device_file ? `, for the device file ${study.device_file}` : ''}.`];
+    if (study.rows.some((r) => r.measured)) lines.push('Rows named -measured are of a run on its own machine: they are in the table, and not in the picture of time.');
     if (study.time_sources) lines.push('Times come from ' + study.time_sources + '.');
     for (const v of study.validated_error || []) {
       const name = `${v.api} on ${v.gpu}, ${v.nodes === 'many' ? 'several nodes' : 'one node'}`;

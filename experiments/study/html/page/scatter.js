@@ -1,6 +1,6 @@
 /* scatter.js: points on two axes with names beside them, a front, a limit, lines; drawn by dygraphs. */
 T.Scatter = class {
-  /* spec: {x, y: {head, kind, log?}, points: [{x, y, name, style: 'good'|'bad'|'soft', front?, row?}],
+  /* spec: {x, y: {head, kind, log?}, points: [{x, y, name, style: 'good'|'retries'|'bad'|'soft', front?, row?}],
    * limit?: {x, name}, lines?: [{name, points: [[x, y]], dash?}], pick?(row), height?, steps?: front as steps} */
   constructor(spec) {
     this.spec = spec;
@@ -15,14 +15,14 @@ T.Scatter = class {
   legend() {
     const has = (style) => this.spec.points.some((p) => p.style === style);
     const names = this.spec.names || {};
-    return T.el('div.legend', {}, ['good', 'soft', 'bad'].filter(has).map((style) => T.el('span', {}, T.swatch(this.colour(style)), names[style] || style)),
+    return T.el('div.legend', {}, ['good', 'retries', 'soft', 'bad'].filter(has).map((style) => T.el('span', {}, T.swatch(this.colour(style)), names[style] || style)),
       this.spec.points.some((p) => p.front) ? T.el('span', {}, T.swatch('var(--accent)', 'solid'), 'front: no other is as fast and as small') : null,
       this.spec.limit ? T.el('span', {}, T.swatch('var(--bad)', 'dashed'), this.spec.limit.name) : null,
       (this.spec.lines || []).filter((l) => l.name).map((l) => T.el('span', {}, T.swatch('var(--soft)', l.dash && l.dash.length ? 'dashed' : 'solid'), l.name)));
   }
 
   colour(style) {
-    return style === 'good' ? (T.isDark() ? '#56B4E9' : '#0072B2') : style === 'bad' ? '#D55E00' : '#8b98a5';
+    return style === 'good' ? (T.isDark() ? '#56B4E9' : '#0072B2') : style === 'bad' ? '#D55E00' : style === 'retries' ? '#E69F00' : '#8b98a5';
   }
 
   log(axis) {
@@ -119,6 +119,10 @@ T.Scatter = class {
         context.strokeStyle = this.colour(p.style);
         context.lineWidth = 2;
         context.stroke();
+      } else if (p.style === 'retries') { /* and a triangle */
+        context.moveTo(x - 5, y + 4); context.lineTo(x + 5, y + 4); context.lineTo(x, y - 5);
+        context.fillStyle = this.colour(p.style);
+        context.fill();
       } else {
         context.arc(x, y, p.best ? 6 : 4.5, 0, 7);
         context.fillStyle = this.colour(p.style);
