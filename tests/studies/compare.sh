@@ -153,6 +153,12 @@ if command -v gnuplot >/dev/null; then
     [ -s "$tmp/two/compare-time.svg" ] || complain "--pictures svg: no compare-time.svg"
     [ -z "$(find "$tmp/two" -name '*.png')" ] || complain "--pictures svg draws a .png"
 fi
+# One group: nothing hides its all-gather at the head of the step, and the timeline shows that.
+works compare "$flagship" --only fsdp-one-group --out "$tmp/one" \
+    --no-traces --pictures none
+awk -F, '$1 == "start" && $3 == "exposed" { head += $5 - $4 } $1 == "end" && $3 == "exposed" { tail += $5 - $4 }
+    END { exit !(head > 0.03 && tail > 0.06) }' "$tmp/one/fsdp-one-group/timeline.csv" ||
+    complain "timeline.csv does not show the exposed all-gather of one group"
 # A name too long for a picture is a number there.
 long=a-strategy-with-a-name-of-more-than-thirty-six-letters
 sed "s/{fsdp: {}}/{fsdp: {}, $long: {batch: 2}, also-$long: {batch: 3}}/; /^sweeps/d" "$tmp/nine.yaml" >"$tmp/names.yaml"
