@@ -18,13 +18,14 @@ stats frame every ::1::1 using (budget = $1, is_card = int($2), n_all = int($3),
 is_out(i) = strcol(3) eq 'emitted' && strcol(5) eq 'yes' && strcol(4) eq strcol(1)
 gib(bytes) = bytes / GiB
 us(s) = s * 1e6
-n_fit = 0; n_unfit = 0; n_out = 0; n_front = 0
+n_fit = 0; n_unfit = 0; n_out = 0; n_front = 0; n_retry = 0
 x0 = 1e300; x1 = 0; y0 = 1e300; y1 = 0
 low(a, b) = a < b ? a : b
 high(a, b) = a > b ? a : b
 stats data every ::1 using ( \
     is_point = strcol(3) eq 'simulated', y = is_point ? us(real(strcol(10))) : 0, x = strlen(strcol(8)) ? gib(real(strcol(8))) : 0, \
-    n_fit = n_fit + (is_point && strcol(5) eq 'yes' && strcol(6) ne 'yes'), n_unfit = n_unfit + (is_point && strcol(5) ne 'yes'), \
+    n_fit = n_fit + (is_point && strcol(5) eq 'yes' && strcol(6) ne 'yes'), n_unfit = n_unfit + (is_point && strcol(5) eq 'no'), \
+    n_retry = n_retry + (is_point && strcol(5) eq 'retries'), \
     n_out = n_out + is_out(0), \
     x0 = is_point ? low(x0, x) : x0, x1 = is_point ? high(x1, x) : x1, \
     y0 = is_point ? low(y0, y) : y0, y1 = is_point ? high(y1, y) : y1, 1) nooutput
@@ -85,9 +86,11 @@ do for [kind in formats] {
             with points pt 6 ps 0.5 lc rgb 0xAAAAAA title 'ruled out', \
         for [i = 1:n_fit > 0] data every ::1 using (strcol(3) eq 'simulated' && strcol(5) eq 'yes' && strcol(6) ne 'yes' ? gib($8) : NaN):(us($10)) \
             with points pt 7 ps 0.7 lc rgb 0x56B4E9 title 'fits', \
-        for [i = 1:n_unfit > 0] data every ::1 using (strcol(3) eq 'simulated' && strcol(5) ne 'yes' ? gib($8) : NaN):(us($10)) \
+        for [i = 1:n_unfit > 0] data every ::1 using (strcol(3) eq 'simulated' && strcol(5) eq 'no' ? gib($8) : NaN):(us($10)) \
             with points pt 2 ps 0.7 lw 1.5 lc rgb 0xD55E00 title 'does not fit', \
         front every ::1 using (gib($3)):(us($4)) \
-            with points pt 7 ps 1.1 lc rgb 0x0072B2 title 'on the front'
+            with points pt 7 ps 1.1 lc rgb 0x0072B2 title 'on the front', \
+        for [i = 1:n_retry > 0] data every ::1 using (strcol(3) eq 'simulated' && strcol(5) eq 'retries' ? gib($8) : NaN):(us($10)) \
+            with points pt 9 ps 1.1 lc rgb 0xE69F00 title 'fits with retries'
 }
 unset output

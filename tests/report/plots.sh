@@ -123,6 +123,12 @@ sed -i 's/,67500,/,675000,/' "$work/it's data/days/goodput-frame.csv"
 draw goodput /days
 says goodput /days 'a failure every 7.81 days'
 draw plan ""
+! grep -q 'fits with retries' "$work/it's data/plan.svg" || fail "plan.svg names a mark that is not there"
+mkdir "$work/it's data/retries"
+cp "$work/it's data"/plan*.csv "$work/it's data/retries"
+sed -i '0,/,simulated,\([0-9]*\),yes,/s//,simulated,\1,retries,/' "$work/it's data/retries/plan.csv"
+draw plan /retries
+says plan /retries 'fits with retries' 'on the front'
 says plan "" 'Pareto front' 'ruled out' 'does not fit' 'budget of the card' 'checkpoint=full' 'memory needed' \
     'time per token'
 draw goodput ""

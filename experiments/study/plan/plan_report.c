@@ -369,6 +369,13 @@ static void put_head(FILE *out, const struct tsr_plan *plan, const char *file_co
     tsr__put_provenance(out, &info, plan->base->name, file_columns);
 }
 
+/* The allocator's retries are known of what was simulated. */
+static const char *fits_word(const struct tsr_plan_point *point, const struct tsr_row *row)
+{
+    bool known = point->state == TSR_PLAN_SIMULATED && point->fits;
+    return known ? tsr_fits_word(row->fits) : point->fits ? "yes" : "no";
+}
+
 static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
 {
     const struct tsr_plan_point *point = &plan->points[i];
@@ -379,7 +386,7 @@ static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
     put_words(out, plan, i);
     fprintf(out, ",%s,", state_words[point->state]);
     if (emitted)
-        fprintf(out, "%zu,%s,%s,%" PRIu64 ",%" PRIu64 ",", point->like, point->fits ? "yes" : "no",
+        fprintf(out, "%zu,%s,%s,%" PRIu64 ",%" PRIu64 ",", point->like, fits_word(point, row),
                 point->front ? "yes" : "no", tsr_plan_allocated(row), point->need);
     else
         fputs(",no,no,,,", out);
