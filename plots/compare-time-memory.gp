@@ -99,10 +99,11 @@ if (show_limit) {
     if (limit_share > 0.88) { set label 3 right }
 }
 if (limit >= x1) {
-    set label 3 sprintf('everything fits: usable on the %s are %.2f GiB', card, limit) at graph 0.99, 0.025 right textcolor rgb alarm
+    far_text = of_kind[3] + of_kind[6] == 0 ? 'everything fits: usable on the %s are %.2f GiB' : 'usable on the %s: %.2f GiB, right of the picture'
+    set label 3 sprintf(far_text, card, limit) at x1, y1 right offset 0, 0.7 textcolor rgb alarm
 }
 if (limit > 0 && limit <= x0) {
-    set label 3 sprintf('nothing fits: usable on the %s are %.2f GiB', card, limit) at graph 0.99, 0.025 right textcolor rgb alarm
+    set label 3 sprintf('nothing fits: usable on the %s are %.2f GiB', card, limit) at x0, y1 left offset 0, 0.7 textcolor rgb alarm
 }
 
 x(bytes) = bytes / GiB

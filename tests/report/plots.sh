@@ -76,6 +76,20 @@ sed -i -e '/^fsdp-keep,/s/,yes,/,retries,/' -e '/^fsdp-slow,/s/,yes,/,unknown,/'
 draw compare-time-memory /marks
 says compare-time-memory /marks 'fits' 'fits with retries' 'unknown (?)' 'retries, changed (~ ^)' 'changed (~ ^)' \
     'does not fit' 'peak reserved memory (GiB, log scale)' 'step time (ms, log scale)'
+# A limit far above and far below; what does not fit all the same is not said to fit.
+mkdir "$work/it's data/far"
+cp "$work/it's data"/compare*.csv "$work/it's data/far"
+sed -i 's/^\([^#,]*,[^,]*,[^,]*,[^,]*\),79.2051,/\1,900,/' "$work/it's data/far/compare-frame.csv"
+draw compare-time-memory /far
+says compare-time-memory /far 'usable on the card: 900.00 GiB, right of the picture'
+sed -i 's/,no,/,yes,/' "$work/it's data/far/compare.csv"
+draw compare-time-memory /far
+says compare-time-memory /far 'everything fits: usable on the card are 900.00 GiB'
+sed -i 's/,900,/,9,/' "$work/it's data/far/compare-frame.csv"
+sed -i 's/,yes,/,no,/' "$work/it's data/far/compare.csv"
+draw compare-time-memory /far
+says compare-time-memory /far 'nothing fits: usable on the card are 9.00 GiB'
+draw compare-bars /far
 # A run on ranks.
 mkdir "$work/it's data/ranks"
 cp "$work/it's data"/compare*.csv "$work/it's data/ranks"
