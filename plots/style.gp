@@ -75,7 +75,7 @@ about_text(about, width) = fold(about, about_letters(width))
 about_room(about, width) = 16 * (lines(about, about_letters(width)) - 1)
 
 # Names of strategies left of bars: the letters of the longest line, and the lines of the highest.
-NAME = 48
+NAME = 54
 widest_line(text, n) = strlen(text) <= n ? strlen(text) : fold_at(text, n, n) > widest_line(rest(text, n), n) ? \
     fold_at(text, n, n) : widest_line(rest(text, n), n)
 # A text of several lines begins at its place: how far up that is, of a row of `pitch` pixels.
