@@ -10,7 +10,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "compare",
          .line = "simulate every strategy of an experiment and compare them",
          .synopsis = "FILE [--out DIR] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
                     TSR_OPT_ONLY | TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE |
                     TSR_OPT_SAMPLES | TSR_OPT_FILES,
          .formats = "md, csv or json (default md)",
@@ -41,7 +41,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "sim",
          .line = "simulate one strategy",
          .synopsis = "FILE --strategy NAME [--out DIR] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_SAMPLES | TSR_OPT_FILES,
          .formats = "md, csv or json (default md)",
          .text =
@@ -58,7 +58,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "goodput",
          .line = "what failures and checkpoints leave of a month",
          .synopsis = "FILE --strategy NAME [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_MTBF | TSR_OPT_CKPT,
          .formats = "md, csv or json (default md)",
          .text =
@@ -76,7 +76,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "jobs",
          .line = "what jobs that share a cluster take from each other",
          .synopsis = "FILE [options]",
-         .options = TSR_OPT_SET | TSR_OPT_FORMAT,
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE,
          .formats = "md, csv or json (default md)",
          .text =
          "Simulates the jobs that the key `jobs` lists (strategies of the file, each on nodes of its\n"
@@ -91,7 +91,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "run",
          .line = "run one strategy: simulated, on the host, or on GPUs",
          .synopsis = "FILE --strategy NAME --on sim|host|cuda [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC |
                     TSR_OPT_TRANSPORT | TSR_OPT_TIMEOUT | TSR_OPT_RESUME | TSR_OPT_PROFILE |
                     TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY | TSR_OPT_GPU | TSR_OPT_COMM |
@@ -150,7 +150,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "inspect",
          .line = "show model, groups, layout and cluster",
          .synopsis = "FILE [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_ONLY |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_ONLY |
                     TSR_OPT_STATES,
          .formats = "text or json (default text)",
          .text =
@@ -218,7 +218,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "explain",
          .line = "why a strategy's memory peaks where it does, and what would lower it",
          .synopsis = "FILE --strategy NAME [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_STRATEGY |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_STRATEGY |
                     TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_TIME | TSR_OPT_DEEP,
          .formats = "text or json (default text)",
          .text =
@@ -239,7 +239,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "overlap",
          .line = "which communication is exposed, why, and what would hide it",
          .synopsis = "FILE|RUN_DIR [--strategy NAME] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF,
          .formats = "text, json or csv (default text)",
          .text =
@@ -261,7 +261,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "diff",
          .line = "where the memory of two strategies or recorded runs parts",
          .synopsis = "A B [options]",
-         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_TOP | TSR_OPT_SECOND_FILE,
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_TOP | TSR_OPT_SECOND_FILE,
          .formats = "text or json (default text)",
          .text =
          "A and B are each one of\n"
@@ -282,7 +282,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "plan",
          .line = "find the fastest strategies that fit, or the largest batch, seq or model",
          .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
                     TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON,
          .formats = "md, csv or json (default md)",
          .text =
@@ -329,7 +329,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "kernels",
          .line = "predict measured kernels and say by how much the cost model misses",
          .synopsis = "FILE.csv [--leave-one-out] [options]",
-         .options = TSR_OPT_FORMAT | TSR_OPT_LEAVE_OUT,
+         .options = TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_LEAVE_OUT,
          .formats = "md, csv or json (default md)",
          .text =
          "Reads a table of measured kernels (matrix products: m, n, k, batch, dtype, tflops; attention:\n"
@@ -348,7 +348,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "collectives",
          .line = "predict what nccl-tests prints on a cluster",
          .synopsis = "CLUSTER [--ranks N] [--sizes BYTES,...] [--set KEY=VALUE] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_ONLY | TSR_OPT_FORMAT | TSR_OPT_RANKS | TSR_OPT_SIZES,
+         .options = TSR_OPT_SET | TSR_OPT_ONLY | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_RANKS | TSR_OPT_SIZES,
          .formats = "md or csv (default md)",
          .text =
          "Simulates all-reduce, all-gather, reduce-scatter, all-to-all and broadcast by size over the\n"
@@ -388,7 +388,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "validate",
          .line = "predict the rows of a published table and compare them with what was measured",
          .synopsis = "FILE.csv [--out DIR] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS |
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS |
                     TSR_OPT_STRICT,
          .formats = "md, csv or json (default md)",
          .text =

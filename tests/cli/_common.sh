@@ -4,7 +4,7 @@
 #   fails STATUS WORD... -- ARGUMENT...    runs tessera: that exit status, nothing on stdout, exactly
 #                                          one line on stderr, and every WORD in it
 #   works ARGUMENT...                      runs tessera: exit status 0; stdout in $out, stderr in $err
-#   has FILE WORD...                       FILE holds every WORD
+#   has FILE WORD...                       FILE holds every WORD, which may go on in the next line
 #
 # A script goes on after a failure and ends with `finish`.
 : "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
@@ -58,7 +58,8 @@ has() {
     shift
     for word; do
         checks=$((checks + 1))
-        grep -qF -e "$word" "$file" || complain "no \"$word\" in $(basename "$file")"
+        grep -qF -e "$word" "$file" || sed 's/ \\$//' "$file" | tr -s ' \n' ' ' | grep -cF -e "$word" >/dev/null ||
+            complain "no \"$word\" in $(basename "$file")"
     done
 }
 

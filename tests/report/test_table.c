@@ -60,12 +60,11 @@ static char *table_of(const char *format, const struct tsr_row *rows, size_t n)
     return table_with(&info, format, rows, n);
 }
 
-static void test_markdown__lines_of_the_table_are_aligned(void **state)
+static void check_lines(const char *format, size_t n_columns, size_t n_more)
 {
-    (void)state;
     struct tsr_row rows[] = {row_of("fsdp", 0.9, 60, 1), row_of("a much longer name", 0.7, 100, 0),
                              row_of("kürzer", 1.1, 20, 1)};
-    char *text = table_of("md", rows, 3);
+    char *text = table_of(format, rows, 3);
     size_t width = 0, n_lines = 0, n_tables = 0;
     for (char *line = text, *next; *line; line = next) {
         size_t columns = 0, bars = 0;
@@ -80,7 +79,7 @@ static void test_markdown__lines_of_the_table_are_aligned(void **state)
             bars += *c == '|';
         }
         assert_true(width == 0 || columns == width);
-        assert_int_equal(bars, n_tables == 1 ? 13 : 11);
+        assert_int_equal(bars, n_tables == 1 ? n_columns + 1 : n_more + 1);
         width = columns;
         n_lines += n_tables == 1;
     }
@@ -89,12 +88,35 @@ static void test_markdown__lines_of_the_table_are_aligned(void **state)
     free(text);
 }
 
+/* The wide ones have four columns more about time and traffic, and two about the host's memory. */
+static void test_markdown__lines_of_the_tables_are_aligned(void **state)
+{
+    (void)state;
+    check_lines("md", 8, 8);
+    check_lines("wide", 12, 10);
+}
+
+/* Once something lies on the host, its columns are there without being asked for. */
+static void test_markdown__the_host_is_shown_where_it_is_used(void **state)
+{
+    (void)state;
+    struct tsr_row row = row_of("a", 0.5, 60, 1);
+    row.pinned_bytes = 128 << 10; /* what a norm is read back through */
+    char *text = table_of("md", &row, 1);
+    assert_null(strstr(text, "| pinned |"));
+    free(text);
+    row.pinned_bytes = (uint64_t)TSR__GIB;
+    text = table_of("md", &row, 1);
+    assert_non_null(strstr(text, "| pinned |"));
+    free(text);
+}
+
 static void test_markdown__says_what_to_run(void **state)
 {
     (void)state;
     struct tsr_row rows[] = {row_of("fast", 0.7, 100, 0), row_of("good", 0.8, 60, 1),
                              row_of("slow", 0.9, 50, 1)};
-    char *text = table_of("md", rows, 3);
+    char *text = table_of("wide", rows, 3);
     assert_non_null(strstr(text, "| good * "));
     assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy good --on sim\n"));
     assert_non_null(strstr(text, "gpu.json"));
@@ -382,7 +404,8 @@ static void test_short_name__keeps_what_tells_apart(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_markdown__lines_of_the_table_are_aligned),
+        cmocka_unit_test(test_markdown__lines_of_the_tables_are_aligned),
+        cmocka_unit_test(test_markdown__the_host_is_shown_where_it_is_used),
         cmocka_unit_test(test_markdown__says_what_to_run),
         cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
         cmocka_unit_test(test_markdown__memory_against_the_card),

@@ -25,6 +25,8 @@ static const struct option {
     {TSR_OPT_OUT_FILE, "--out", 'o', "FILE", "write the result to FILE instead of stdout", AT(out),
      0, 0},
     {TSR_OPT_FORMAT, "--format", 'f', "FORMAT", "how stdout is written", AT(format), 0, 0},
+    {TSR_OPT_WIDE, "--wide", 'w', NULL, "all columns, and no line is broken (default: 100 columns)",
+     AT(wide), 0, 0},
     {TSR_OPT_STRATEGY, "--strategy", 's', "NAME", "the strategy of the file", AT(strategy), 0, 0},
     {TSR_OPT_ONLY, "--only", 0, "NAME,...", "only these strategies (or collectives)", AT(only), 0,
      0},

@@ -22,6 +22,7 @@
 #define TSR_OPT_DEEP         (UINT64_C(1) << 36)
 #define TSR_OPT_GO_ON        (UINT64_C(1) << 37) /* --resume of a search: without a folder */
 #define TSR_OPT_FILES        (UINT64_C(1) << 38) /* --no-traces, --pictures */
+#define TSR_OPT_WIDE         (UINT64_C(1) << 39)
 #define TSR_OPT_TOP          (UINT64_C(1) << 12)
 #define TSR_OPT_NO_WHAT_IF   (UINT64_C(1) << 13)
 #define TSR_OPT_TIME         (UINT64_C(1) << 14)
@@ -73,7 +74,7 @@ struct tsr_args {
     size_t n_files;
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces;
+    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, wide;
     const char *pictures;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
     uint64_t jobs, rank, top;

@@ -8,6 +8,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/cli/calibrate/kernel_cases.h"
 #include "experiments/study/base/csv.h"
 #include "experiments/study/base/paths.h"
@@ -235,31 +236,33 @@ static tsr_status print_json(const struct points *points, const struct summary s
     return TSR_OK;
 }
 
-static void print_md(const struct points *points, const struct summary s[2], bool leave_out)
+static void print_md(FILE *out, const struct points *points, const struct summary s[2],
+                     bool leave_out)
 {
     static const char *const names[2] = {"points that no table has", "points of the tables"};
-    printf("| line | kernel | device | predicted us | measured us | error |\n"
-           "|---:|---|---|---:|---:|---:|\n");
+    fprintf(out, "| line | kernel | device | predicted us | measured us | error |\n"
+                 "|---:|---|---|---:|---:|---:|\n");
     for (size_t i = 0; i < points->n; i++) {
         const struct point *p = &points->items[i];
         if (p->reason)
-            printf("| %d | %s | | not modelled: %s | | |\n", p->line, p->name, p->reason);
+            fprintf(out, "| %d | %s | | not modelled: %s | | |\n", p->line, p->name, p->reason);
         else if (p->measured_s <= 0.0)
-            printf("| %d | %s | %s | %.4g | | |\n", p->line, p->name, p->device,
-                   p->predicted_s * 1e6);
+            fprintf(out, "| %d | %s | %s | %.4g | | |\n", p->line, p->name, p->device,
+                    p->predicted_s * 1e6);
         else
-            printf("| %d | %s | %s | %.4g | %.4g | %+.1f %% |\n", p->line, p->name, p->device,
-                   p->predicted_s * 1e6, p->measured_s * 1e6, p->error * 100.0);
+            fprintf(out, "| %d | %s | %s | %.4g | %.4g | %+.1f %% |\n", p->line, p->name, p->device,
+                    p->predicted_s * 1e6, p->measured_s * 1e6, p->error * 100.0);
     }
-    printf("\n");
+    fprintf(out, "\n");
     for (int i = 1; i >= 0; i--)
         if (s[i].n)
-            printf("%s%s: %zu, error median %.1f %%, p90 %.1f %%, largest %.1f %%, median with "
-                   "sign %+.1f %%\n",
-                   names[i], i && leave_out ? ", each left out when it is predicted" : "", s[i].n,
-                   s[i].median * 100.0, s[i].p90 * 100.0, s[i].max * 100.0, s[i].bias * 100.0);
+            fprintf(out,
+                    "%s%s: %zu, error median %.1f %%, p90 %.1f %%, largest %.1f %%, median with "
+                    "sign %+.1f %%\n",
+                    names[i], i && leave_out ? ", each left out when it is predicted" : "", s[i].n,
+                    s[i].median * 100.0, s[i].p90 * 100.0, s[i].max * 100.0, s[i].bias * 100.0);
     if (s[0].not_modelled)
-        printf("not modelled: %zu\n", s[0].not_modelled);
+        fprintf(out, "not modelled: %zu\n", s[0].not_modelled);
 }
 
 static tsr_status print(const struct tsr_args *args, const struct points *points)
@@ -269,11 +272,13 @@ static tsr_status print(const struct tsr_args *args, const struct points *points
     TSR_TRY(summarize(points, true, &s[1]));
     if (!strcmp(args->format, "json"))
         return print_json(points, s);
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
     if (!strcmp(args->format, "csv"))
         print_csv(points);
     else
-        print_md(points, s, args->leave_one_out);
-    return TSR_OK;
+        print_md(page.out, points, s, args->leave_one_out);
+    return tsr_page_end(&page, TSR_OK);
 }
 
 tsr_status tsr_cmd_kernels(const struct tsr_usage *usage, struct tsr_args *args, int *success)

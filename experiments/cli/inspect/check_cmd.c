@@ -6,6 +6,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/cli/inspect/check_run.h"
 #include "sim/base/json_load.h"
 #include "sim/base/text.h"
@@ -16,37 +17,50 @@ struct verdict {
     char first[900]; /* where and what */
 };
 
-static void print_findings(const struct tsr_checker *checker)
+static void print_findings(FILE *out, const struct tsr_checker *checker)
 {
     for (size_t i = 0; i < tsr_checker_n_findings(checker); i++) {
         const struct tsr_finding *f = tsr_checker_finding(checker, i);
-        printf("  %s", tsr_show_line(f->headline).text);
+        fprintf(out, "  %s", tsr_show_line(f->headline).text);
         if (f->times > 1)
-            printf(" (%llu times)", (unsigned long long)f->times);
-        fputc('\n', stdout);
-        tsr_text_put_lines(stdout, f->details);
+            fprintf(out, " (%llu times)", (unsigned long long)f->times);
+        fputc('\n', out);
+        tsr_text_put_lines(out, f->details);
     }
 }
 
-static void report(const char *name, const struct tsr_check_run *run, struct verdict *verdict)
+static void print(FILE *out, const char *name, const struct tsr_check_run *run)
 {
     struct tsr_checker_counts c = tsr_checker_counts(run->checker);
-    printf("%s: %llu instructions, %llu collective calls, %u of %u ranks with programs of their "
-           "own: ",
-           tsr_show_line(name).text, (unsigned long long)c.instrs,
-           (unsigned long long)c.collectives, c.n_programs, run->world);
+    fprintf(out, "%s: ", tsr_show_line(name).text);
     if (c.findings == 0)
-        printf("nothing found\n");
+        fputs("nothing", out);
     else
-        printf("%llu found\n", (unsigned long long)c.findings);
+        fprintf(out, "%llu", (unsigned long long)c.findings);
+    fprintf(out,
+            " found in %llu instructions, %llu collective calls; %u of %u ranks have programs of "
+            "their own\n",
+            (unsigned long long)c.instrs, (unsigned long long)c.collectives, c.n_programs,
+            run->world);
     if (!c.peers_compared)
-        printf("  note: send and recv were not matched; they are in worlds of up to %d ranks\n",
-               TSR_CHECK_ALL_RANKS);
-    print_findings(run->checker);
+        fprintf(out,
+                "  note: send and recv were not matched; they are in worlds of up to %d ranks\n",
+                TSR_CHECK_ALL_RANKS);
+    print_findings(out, run->checker);
+}
+
+static tsr_status report(const char *name, const struct tsr_check_run *run, struct verdict *verdict)
+{
+    struct tsr_checker_counts c = tsr_checker_counts(run->checker);
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(NULL, &page));
+    print(page.out, name, run);
+    TSR_TRY(tsr_page_end(&page, TSR_OK));
     if (c.findings > 0 && verdict->findings == 0)
         snprintf(verdict->first, sizeof verdict->first, "%s: %s", name,
                  tsr_checker_finding(run->checker, 0)->headline);
     verdict->findings += c.findings;
+    return TSR_OK;
 }
 
 static tsr_status check_source(const char *name, const struct tsr_check_source *source,
@@ -54,11 +68,10 @@ static tsr_status check_source(const char *name, const struct tsr_check_source *
 {
     struct tsr_check_run run;
     tsr_status status = tsr_check_run(source, &run);
-    if (status == TSR_OK) {
-        report(name, &run, verdict);
-        if (tsr_checker_counts(run.checker).findings > 0)
-            tsr_trace_note_races(name, run.engines, run.world);
-    }
+    if (status == TSR_OK)
+        status = report(name, &run, verdict);
+    if (status == TSR_OK && tsr_checker_counts(run.checker).findings > 0)
+        tsr_trace_note_races(name, run.engines, run.world);
     tsr_check_run_close(&run);
     return status;
 }

@@ -10,6 +10,7 @@
 #include "engine/fsdp/transitions.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/base/paths.h"
 #include "experiments/study/report/report.h"
@@ -464,27 +465,41 @@ static uint64_t tensor_parallel(const json_t *strategies)
     return first ? (uint64_t)json_integer_value(json_object_get(first, "tensor_parallel")) : 1;
 }
 
-static void print_text(const json_t *facts)
+static void print_text(FILE *out, const json_t *facts)
 {
     const json_t *model = json_object_get(facts, "model");
     const json_t *modules = json_object_get(facts, "modules");
     const json_t *cluster = json_object_get(facts, "cluster");
     const json_t *strategies = json_object_get(facts, "strategies");
     if (model)
-        tsr_print_model(stdout, model);
+        tsr_print_model(out, model);
     if (modules) {
-        printf("\n");
-        tsr_print_modules(stdout, modules, tensor_parallel(strategies));
+        fprintf(out, "\n");
+        tsr_print_modules(out, modules, tensor_parallel(strategies));
     }
     if (cluster) {
         if (model)
-            printf("\n");
-        tsr_print_cluster(stdout, cluster);
+            fprintf(out, "\n");
+        tsr_print_cluster(out, cluster);
     }
     for (size_t i = 0; i < json_array_size(strategies); i++) {
-        printf("\n");
-        tsr_print_layout(stdout, json_array_get(strategies, i));
+        fprintf(out, "\n");
+        tsr_print_layout(out, json_array_get(strategies, i));
     }
+}
+
+static tsr_status print_facts(const struct tsr_args *args, json_t *facts)
+{
+    tsr_status status = TSR_OK;
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
+    if (!strcmp(args->format, "json"))
+        status = tsr_print_report(page.out, facts);
+    else if (!tsr_json_show(facts))
+        status = tsr_no_memory("the report");
+    else
+        print_text(page.out, facts);
+    return tsr_page_end(&page, status);
 }
 
 /* The tables of legal moves as one graph, a cluster per machine. */
@@ -524,13 +539,8 @@ tsr_status tsr_cmd_inspect(const struct tsr_usage *usage, struct tsr_args *args,
     if (!facts)
         return tsr_no_memory(NULL);
     tsr_status status = gather(args, facts);
-    if (status == TSR_OK && !strcmp(args->format, "json")) {
-        status = tsr_print_report(stdout, facts);
-    } else if (status == TSR_OK && !tsr_json_show(facts)) {
-        status = tsr_no_memory("the report");
-    } else if (status == TSR_OK) {
-        print_text(facts);
-    }
+    if (status == TSR_OK)
+        status = print_facts(args, facts);
     json_decref(facts);
     return status;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/cli/run/run.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
@@ -17,8 +18,10 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
                          const struct tsr_row *row)
 {
-    TSR_TRY(tsr_report_table(stdout, args->format, &study->info, row, 1));
-    TSR_TRY(tsr_flush(stdout, "standard output"));
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
+    TSR_TRY(tsr_page_end(&page,
+                         tsr_report_table(page.out, tsr_page_format(args), &study->info, row, 1)));
     tsr_study_notes(study);
     return args->out ? tsr_study_files(study, args->out, row, 1) : TSR_OK;
 }
@@ -118,6 +121,9 @@ tsr_status tsr_cmd_run(const struct tsr_usage *usage, struct tsr_args *args, int
                         "run: --format: found %s with --on %s; allowed: with --on sim (a run in "
                         "earnest leaves metrics.jsonl in its --out)",
                         args->format, args->on);
+    if (args->wide && args->on && strcmp(args->on, "sim") != 0)
+        return tsr_fail(TSR_ECONFIG, "run: --wide: found with --on %s; allowed: with --on sim",
+                        args->on);
     TSR_TRY(tsr_args_format(args, formats));
     if (args->print_config)
         return tsr_print_config(args);

@@ -5,6 +5,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/study.h"
 #include "sim/base/text.h"
@@ -67,23 +68,25 @@ static void print_csv(const struct tsr_collectives *table)
         }
 }
 
-static void print_md(const struct tsr_collectives *table)
+static void print_md(FILE *out, const struct tsr_collectives *table)
 {
-    printf("%u GPUs (%s) on %u nodes of %s: microseconds (bus GB/s)\n\n| bytes |", table->ranks,
-           tsr_show(table->gpu).text, table->nodes, tsr_show_line(table->cluster).text);
+    fprintf(out, "%u GPUs (%s) on %u nodes of %s: microseconds (bus GB/s)\n\n| bytes |",
+            table->ranks, tsr_show(table->gpu).text, table->nodes,
+            tsr_show_line(table->cluster).text);
     for (int k = 0; k < N_KINDS; k++)
         if (table->kinds >> k & 1)
-            printf(" %s |", tsr_collectives_names[k]);
-    printf("\n|---:|");
+            fprintf(out, " %s |", tsr_collectives_names[k]);
+    fprintf(out, "\n|---:|");
     for (int k = 0; k < N_KINDS; k++)
-        printf("%s", table->kinds >> k & 1 ? "---:|" : "");
-    printf("\n");
+        fprintf(out, "%s", table->kinds >> k & 1 ? "---:|" : "");
+    fprintf(out, "\n");
     for (size_t i = 0; i < table->n; i++) {
-        printf("| %llu |", (unsigned long long)table->bytes[i]);
+        fprintf(out, "| %llu |", (unsigned long long)table->bytes[i]);
         for (int k = 0; k < N_KINDS; k++)
             if (table->kinds >> k & 1)
-                printf(" %.1f (%.1f) |", table->seconds[k][i] * 1e6, table->busbw[k][i] * 1e-9);
-        printf("\n");
+                fprintf(out, " %.*f (%.1f) |", table->seconds[k][i] < 0.01,
+                        table->seconds[k][i] * 1e6, table->busbw[k][i] * 1e-9);
+        fprintf(out, "\n");
     }
 }
 
@@ -102,9 +105,11 @@ tsr_status tsr_cmd_collectives(const struct tsr_usage *usage, struct tsr_args *a
     TSR_TRY(read_sizes(args->sizes, bytes, &options.n_bytes));
     TSR_TRY(read_kinds(args->only, &options.kinds));
     TSR_TRY(tsr_collectives_predict(&options, &table));
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
     if (!strcmp(args->format, "csv"))
         print_csv(&table);
     else
-        print_md(&table);
-    return TSR_OK;
+        print_md(page.out, &table);
+    return tsr_page_end(&page, TSR_OK);
 }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/compare/part.h"
 #include "experiments/study/report/report.h"
@@ -13,8 +14,9 @@ static const char *const formats[] = {"md", "csv", "json", NULL};
 static tsr_status print(const struct tsr_args *args, const struct tsr_study_info *info,
                         const struct tsr_row *rows, size_t n)
 {
-    TSR_TRY(tsr_report_table(stdout, args->format, info, rows, n));
-    return tsr_flush(stdout, "standard output");
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
+    return tsr_page_end(&page, tsr_report_table(page.out, tsr_page_format(args), info, rows, n));
 }
 
 static tsr_status compare(const struct tsr_args *args, struct tsr_study *study)

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
 #include "experiments/study/base/json.h"
@@ -248,18 +249,26 @@ static void tsr_diff_print(FILE *out, const json_t *report, size_t top)
 
 static const char *const formats[] = {"text", "json", NULL};
 
+static tsr_status put(const struct tsr_args *args, FILE *out, json_t *report)
+{
+    if (!strcmp(args->format, "json"))
+        return tsr_print_report(out, report);
+    if (!tsr_json_show(report))
+        return tsr_no_memory("the report");
+    tsr_diff_print(out, report, (size_t)args->top);
+    return TSR_OK;
+}
+
 static tsr_status print(const struct tsr_args *args, const struct tsr_diff *diff)
 {
     tsr_status status = TSR_OK;
     json_t *report = tsr_diff_json(diff);
     if (!report)
         return tsr_no_memory("the report, or a name in it is no UTF-8");
-    if (!strcmp(args->format, "json"))
-        status = tsr_print_report(stdout, report);
-    else if (!tsr_json_show(report))
-        status = tsr_no_memory("the report");
-    else
-        tsr_diff_print(stdout, report, (size_t)args->top);
+    struct tsr_page page;
+    status = tsr_page_begin(args, &page);
+    if (status == TSR_OK)
+        status = tsr_page_end(&page, put(args, page.out, report));
     json_decref(report);
     return status;
 }

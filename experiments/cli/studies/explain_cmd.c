@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
 #include "experiments/study/base/json.h"
@@ -456,22 +457,29 @@ static void tsr_explain_print(FILE *out, const json_t *report, size_t top)
 
 static const char *const formats[] = {"text", "json", NULL};
 
+static tsr_status put(const struct tsr_args *args, FILE *out, json_t *report)
+{
+    const json_t *what_if = json_object_get(report, "what_if");
+    if (!strcmp(args->format, "json"))
+        return tsr_print_report(out, report);
+    if (!tsr_json_show(report))
+        return tsr_no_memory("the report");
+    tsr_explain_print(out, report, (size_t)args->top);
+    if (what_if)
+        tsr_explain_print_what_if(out, what_if);
+    return TSR_OK;
+}
+
 static tsr_status print(const struct tsr_args *args, const struct tsr_explanation *explanation)
 {
     tsr_status status = TSR_OK;
     json_t *report = tsr_explain_json(explanation);
-    const json_t *what_if = json_object_get(report, "what_if");
     if (!report)
         return tsr_no_memory("the report, or a name in it is no UTF-8");
-    if (!strcmp(args->format, "json")) {
-        status = tsr_print_report(stdout, report);
-    } else if (!tsr_json_show(report)) {
-        status = tsr_no_memory("the report");
-    } else {
-        tsr_explain_print(stdout, report, (size_t)args->top);
-        if (what_if)
-            tsr_explain_print_what_if(stdout, what_if);
-    }
+    struct tsr_page page;
+    status = tsr_page_begin(args, &page);
+    if (status == TSR_OK)
+        status = tsr_page_end(&page, put(args, page.out, report));
     json_decref(report);
     return status;
 }

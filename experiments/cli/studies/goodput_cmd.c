@@ -6,6 +6,7 @@
 #include <jansson.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/goodput/goodput_month.h"
 #include "experiments/study/report/report.h"
@@ -58,7 +59,7 @@ static void put_column(const struct tsr_goodput *g, double horizon_s, char out[N
         snprintf(out[6 + i], sizeof *out, "%.2f", counts[i]);
 }
 
-static void put_table(const struct tsr_month *m)
+static void put_table(FILE *out, const struct tsr_month *m)
 {
     static const char *const names[N_FIGURES] = {
         "goodput %",   "p5 of the runs", "p95 of the runs", "work lost",
@@ -71,47 +72,49 @@ static void put_table(const struct tsr_month *m)
     }
     put_column(&m->best, m->best_in.horizon_s, columns[n]);
     snprintf(heads[n++], sizeof *heads, "best: every %s", tsr_interval(m->best_in.interval_s).text);
-    printf("| %-21s ", "");
+    fprintf(out, "| %-21s ", "");
     for (int c = 0; c < n; c++)
-        printf("| %*s ", WIDTH, heads[c]);
-    printf("|\n|:----------------------");
+        fprintf(out, "| %*s ", WIDTH, heads[c]);
+    fprintf(out, "|\n|:----------------------");
     for (int c = 0; c < n; c++)
-        printf("|-----------------------:");
-    printf("|\n");
+        fprintf(out, "|-----------------------:");
+    fprintf(out, "|\n");
     for (size_t i = 0; i < N_FIGURES; i++) {
-        printf("| %-21s ", names[i]);
+        fprintf(out, "| %-21s ", names[i]);
         for (int c = 0; c < n; c++)
-            printf("| %*s ", WIDTH, columns[c][i]);
-        printf("|\n");
+            fprintf(out, "| %*s ", WIDTH, columns[c][i]);
+        fprintf(out, "|\n");
     }
-    printf("| as good within %g %%  ", 100 * TSR_FLAT_LOSS);
+    fprintf(out, "| as good within %g %%  ", 100 * TSR_FLAT_LOSS);
     if (n == 2)
-        printf("| %*s ", WIDTH, "");
+        fprintf(out, "| %*s ", WIDTH, "");
     snprintf(heads[0], sizeof *heads, "%s to %s", tsr_interval(m->flat.from_s).text,
              tsr_interval(m->flat.to_s).text);
-    printf("| %*s |\n", WIDTH, heads[0]);
+    fprintf(out, "| %*s |\n", WIDTH, heads[0]);
 }
 
-static void put_markdown(const struct tsr_month *m, const struct tsr_study_info *info)
+static void put_markdown(FILE *out, const struct tsr_month *m, const struct tsr_study_info *info)
 {
     const struct tsr_goodput_input *in = &m->best_in;
-    printf("## %s\n\n%s on %s, strategy %s: %u x %s in %u nodes\n\n",
-           tsr_show_line(info->title).text, tsr_show_line(info->model_name).text,
-           tsr_show_line(info->cluster_name).text, tsr_show(m->strategy).text, m->world,
-           tsr_show(info->gpu_name).text, m->nodes);
-    printf("A failure every %s (each node: every %s). A step of %.1f ms; a checkpoint of "
-           "%.1f GB\nstops it for %.1f s",
-           tsr_hours(in->mtbf_s).text, tsr_hours(m->node_mtbf_s).text, m->step_s * 1e3,
-           m->checkpoint_bytes / 1e9, in->stall_s);
+    fprintf(out, "## %s\n\n%s on %s, strategy %s: %u x %s in %u nodes\n\n",
+            tsr_show_line(info->title).text, tsr_show_line(info->model_name).text,
+            tsr_show_line(info->cluster_name).text, tsr_show(m->strategy).text, m->world,
+            tsr_show(info->gpu_name).text, m->nodes);
+    fprintf(out,
+            "A failure every %s (each node: every %s). A step of %.1f ms; a checkpoint of "
+            "%.1f GB stops it for %.1f s",
+            tsr_hours(in->mtbf_s).text, tsr_hours(m->node_mtbf_s).text, m->step_s * 1e3,
+            m->checkpoint_bytes / 1e9, in->stall_s);
     if (in->write_s > 0)
-        printf(" and is complete %.1f s later", in->write_s);
-    printf("; a restart takes %.1f min. %.0f days, mean of %u runs:\n\n", in->restart_s / 60,
-           in->horizon_s / 86400, in->runs);
-    put_table(m);
-    printf("\nGoodput: work that counts, as a share of the time. Step and checkpoint times are "
-           "simulated, for the\ndevice file %s; failure rate, storage rate and restart time are "
-           "the keys goodput.*.\n",
-           info->device_file);
+        fprintf(out, " and is complete %.1f s later", in->write_s);
+    fprintf(out, "; a restart takes %.1f min. %.0f days, mean of %u runs:\n\n", in->restart_s / 60,
+            in->horizon_s / 86400, in->runs);
+    put_table(out, m);
+    fprintf(out,
+            "\nGoodput: work that counts, as a share of the time. Step and checkpoint times are "
+            "simulated, for the device file %s; failure rate, storage rate and restart time are "
+            "the keys goodput.*.\n",
+            info->device_file);
 }
 
 static void put_csv(const struct tsr_month *m)
@@ -138,14 +141,16 @@ static void put_csv(const struct tsr_month *m)
 static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
                          const struct tsr_month *m)
 {
-    if (!strcmp(args->format, "md")) {
-        put_markdown(m, tsr_study_info(study));
-    } else if (!strcmp(args->format, "csv")) {
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
+    tsr_status status = TSR_OK;
+    if (!strcmp(args->format, "md"))
+        put_markdown(page.out, m, tsr_study_info(study));
+    else if (!strcmp(args->format, "csv"))
         put_csv(m);
-    } else {
-        TSR_TRY(tsr_put_json(stdout, to_json(m)));
-    }
-    return tsr_flush(stdout, "standard output");
+    else
+        status = tsr_put_json(stdout, to_json(m));
+    return tsr_page_end(&page, status);
 }
 
 /* ---- command ----------------------------------------------------------------------------- */

@@ -5,6 +5,7 @@
 #include <jansson.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -31,26 +32,28 @@ static void nodes_text(const struct tsr_tenant *tenant, char *out, size_t size)
     }
 }
 
-static void put_markdown(const struct tsr_study_info *info, const struct tsr_tenants *t)
+static void put_markdown(FILE *out, const struct tsr_study_info *info, const struct tsr_tenants *t)
 {
     char nodes[64];
-    printf("## %s\n\n%zu jobs on %s\n\n", tsr_show_line(info->title).text, t->n,
-           tsr_show_line(info->cluster_name).text);
-    printf("| %-24s | %-16s | %5s | %10s | %10s | %8s |\n", "job", "nodes", "GPUs", "alone ms",
-           "shared ms", "slowdown");
-    printf("|:%.25s|:%.17s|%.6s:|%.11s:|%.11s:|%.9s:|\n", "--------------------------",
-           "--------------------------", "--------------------------", "--------------------------",
-           "--------------------------", "--------------------------");
+    fprintf(out, "## %s\n\n%zu jobs on %s\n\n", tsr_show_line(info->title).text, t->n,
+            tsr_show_line(info->cluster_name).text);
+    fprintf(out, "| %-24s | %-16s | %5s | %10s | %10s | %8s |\n", "job", "nodes", "GPUs",
+            "alone ms", "shared ms", "slowdown");
+    fprintf(out, "|:%.25s|:%.17s|%.6s:|%.11s:|%.11s:|%.9s:|\n", "--------------------------",
+            "--------------------------", "--------------------------",
+            "--------------------------", "--------------------------",
+            "--------------------------");
     for (size_t i = 0; i < t->n; i++) {
         const struct tsr_tenant *tenant = &t->items[i];
         nodes_text(tenant, nodes, sizeof nodes);
-        printf("| %-24s | %-16s | %5u | %10.2f | %10.2f | %8.3f |\n", tsr_show(tenant->name).text,
-               nodes, tenant->world, tenant->alone_s * 1e3, tenant->shared_s * 1e3,
-               tenant->slowdown);
+        fprintf(out, "| %-24s | %-16s | %5u | %10.2f | %10.2f | %8.3f |\n",
+                tsr_show(tenant->name).text, nodes, tenant->world, tenant->alone_s * 1e3,
+                tenant->shared_s * 1e3, tenant->slowdown);
     }
-    printf("\nMean step after the start-up: each job by itself in its place, and all at once. All "
-           "times are simulated, for\nthe device file %s.\n",
-           tsr_show_line(info->device_file).text);
+    fprintf(out,
+            "\nMean step after the start-up: each job by itself in its place, and all at once. All "
+            "times are simulated, for the device file %s.\n",
+            tsr_show_line(info->device_file).text);
 }
 
 static void put_csv(const struct tsr_tenants *t)
@@ -85,14 +88,16 @@ static json_t *to_json(const struct tsr_tenants *t)
 static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
                          const struct tsr_tenants *tenants)
 {
-    if (!strcmp(args->format, "md")) {
-        put_markdown(tsr_study_info(study), tenants);
-    } else if (!strcmp(args->format, "csv")) {
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
+    tsr_status status = TSR_OK;
+    if (!strcmp(args->format, "md"))
+        put_markdown(page.out, tsr_study_info(study), tenants);
+    else if (!strcmp(args->format, "csv"))
         put_csv(tenants);
-    } else {
-        TSR_TRY(tsr_put_json(stdout, to_json(tenants)));
-    }
-    return tsr_flush(stdout, "standard output");
+    else
+        status = tsr_put_json(stdout, to_json(tenants));
+    return tsr_page_end(&page, status);
 }
 
 static tsr_status jobs(const struct tsr_args *args, struct tsr_study *study)

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
 #include "experiments/study/base/files.h"
@@ -66,20 +67,54 @@ static void print_total(FILE *out, const json_t *total)
             ms(total, "hidden_s"), ms(total, "exposed_s"));
 }
 
-/* Why a kind is exposed: a column for each reason. */
-static void print_reasons(FILE *out, const json_t *total)
+static double reason_ms(const json_t *total, int reason)
 {
     char key[64];
+    snprintf(key, sizeof key, "%s_s", tsr_exposure_key(reason));
+    return ms(json_object_get(total, "why"), key);
+}
+
+/* Why a kind is exposed: a column for each reason of the set. */
+static void print_reasons(FILE *out, const json_t *total, unsigned reasons)
+{
     fprintf(out, "  %-20s", kind_text(tsr_json_text(total, "kind")));
-    for (int i = 0; i < TSR_N_EXPOSURES; i++) {
-        snprintf(key, sizeof key, "%s_s", tsr_exposure_key(i));
-        fprintf(out, " | %*.2f", (int)strlen(tsr_exposure_name(i)),
-                ms(json_object_get(total, "why"), key));
-    }
+    for (int i = 0; i < TSR_N_EXPOSURES; i++)
+        if (reasons >> i & 1)
+            fprintf(out, " | %*.2f", (int)strlen(tsr_exposure_name(i)), reason_ms(total, i));
     fprintf(out, "\n");
 }
 
-static void print_totals(FILE *out, const json_t *report)
+/* The reasons that have a column: those that occur, unless there is room for all. */
+static unsigned shown_reasons(const json_t *total, bool wide)
+{
+    unsigned reasons = 0;
+    for (int i = 0; i < TSR_N_EXPOSURES; i++)
+        if (wide || reason_ms(total, i) >= 0.005)
+            reasons |= 1U << i;
+    return reasons;
+}
+
+static void print_all_reasons(FILE *out, const json_t *report, bool wide)
+{
+    const json_t *total = json_object_get(report, "total");
+    unsigned reasons = shown_reasons(total, wide);
+    size_t i;
+    json_t *kind;
+    if (!reasons)
+        return;
+    fprintf(out, "\n  %-20s", "exposed because, ms");
+    for (int k = 0; k < TSR_N_EXPOSURES; k++)
+        if (reasons >> k & 1)
+            fprintf(out, " | %s", tsr_exposure_name(k));
+    fprintf(out, "\n");
+    json_array_foreach(json_object_get(report, "kinds"), i, kind)
+    {
+        print_reasons(out, kind, reasons);
+    }
+    print_reasons(out, total, reasons);
+}
+
+static void print_totals(FILE *out, const json_t *report, bool wide)
 {
     size_t i;
     json_t *kind;
@@ -87,12 +122,7 @@ static void print_totals(FILE *out, const json_t *report)
             "hidden", "exposed");
     json_array_foreach(json_object_get(report, "kinds"), i, kind) print_total(out, kind);
     print_total(out, json_object_get(report, "total"));
-    fprintf(out, "\n  %-20s", "exposed because, ms");
-    for (int k = 0; k < TSR_N_EXPOSURES; k++)
-        fprintf(out, " | %s", tsr_exposure_name(k));
-    fprintf(out, "\n");
-    json_array_foreach(json_object_get(report, "kinds"), i, kind) print_reasons(out, kind);
-    print_reasons(out, json_object_get(report, "total"));
+    print_all_reasons(out, report, wide);
     double beside = ms(json_object_get(report, "total"), "beside_s");
     if (beside >= 0.005)
         fprintf(out, "  %.2f ms more are exposed beside another collective, which is charged\n",
@@ -124,17 +154,22 @@ static void print_why(FILE *out, const json_t *why)
     fprintf(out, "\n");
 }
 
-static void print_collective(FILE *out, const json_t *row)
+/* `wide`: also how much is hidden, and when it was issued and ended. */
+static void print_collective(FILE *out, const json_t *row, bool wide)
 {
     char bytes[TEXT_BYTES], name[200];
     snprintf(name, sizeof name, "%s (%s)", tsr_json_text(row, "name"), tsr_json_text(row, "phase"));
-    fprintf(out, "  %8.2f %8.2f %9.2f %9.2f %9.2f %11s  %-28s ", ms(row, "exposed_s"),
-            ms(row, "hidden_s"), ms(row, "issue_s"), ms(row, "start_s"), ms(row, "end_s"),
-            tsr_bytes_text((double)tsr_json_int(row, "bytes"), bytes), name);
+    fprintf(out, "  %8.2f", ms(row, "exposed_s"));
+    if (wide)
+        fprintf(out, " %8.2f %9.2f", ms(row, "hidden_s"), ms(row, "issue_s"));
+    fprintf(out, " %9.2f", ms(row, "start_s"));
+    if (wide)
+        fprintf(out, " %9.2f", ms(row, "end_s"));
+    fprintf(out, " %11s  %-28s ", tsr_bytes_text((double)tsr_json_int(row, "bytes"), bytes), name);
     print_why(out, json_object_get(row, "why"));
 }
 
-static void print_collectives(FILE *out, const json_t *rows, size_t top)
+static void print_collectives(FILE *out, const json_t *rows, size_t top, bool wide)
 {
     size_t n = json_array_size(rows), shown = 0;
     const json_t **sorted = malloc((n + 1) * sizeof(const json_t *));
@@ -145,10 +180,13 @@ static void print_collectives(FILE *out, const json_t *rows, size_t top)
     if (n > 1)
         qsort(sorted, n, sizeof(const json_t *), by_exposed);
     fprintf(out, "\nThe most exposed of %zu collectives (ms of the step)\n", n);
-    fprintf(out, "  %8s %8s %9s %9s %9s %11s  %-28s %s\n", "exposed", "hidden", "issue", "start",
-            "end", "bytes", "collective", "why");
+    if (wide)
+        fprintf(out, "  %8s %8s %9s %9s %9s", "exposed", "hidden", "issue", "start", "end");
+    else
+        fprintf(out, "  %8s %9s", "exposed", "start");
+    fprintf(out, " %11s  %-28s %s\n", "bytes", "collective", "why");
     while (shown < n && shown < top && ms(sorted[shown], "exposed_s") >= 0.005)
-        print_collective(out, sorted[shown++]);
+        print_collective(out, sorted[shown++], wide);
     size_t more = shown;
     while (more < n && seconds(sorted[more], "exposed_s") > 0)
         more++;
@@ -230,12 +268,12 @@ static void print_what_if(FILE *out, const json_t *what_if)
     print_no_effect(out, what_if);
 }
 
-static void tsr_overlap_print(FILE *out, const json_t *report, size_t top)
+static void tsr_overlap_print(FILE *out, const json_t *report, size_t top, bool wide)
 {
     const json_t *what_if = json_object_get(report, "what_if");
     print_head(out, report);
-    print_totals(out, report);
-    print_collectives(out, json_object_get(report, "collectives"), top);
+    print_totals(out, report, wide);
+    print_collectives(out, json_object_get(report, "collectives"), top, wide);
     if (what_if)
         print_what_if(out, what_if);
 }
@@ -244,6 +282,16 @@ static void tsr_overlap_print(FILE *out, const json_t *report, size_t top)
 
 static const char *const formats[] = {"text", "json", "csv", NULL};
 
+static tsr_status put(const struct tsr_args *args, FILE *out, json_t *report)
+{
+    if (!strcmp(args->format, "json"))
+        return tsr_print_report(out, report);
+    if (!tsr_json_show(report))
+        return tsr_no_memory("the report");
+    tsr_overlap_print(out, report, (size_t)args->top, args->wide);
+    return TSR_OK;
+}
+
 static tsr_status print_report(const struct tsr_args *args,
                                const struct tsr_overlap_result *overlap)
 {
@@ -251,12 +299,10 @@ static tsr_status print_report(const struct tsr_args *args,
     json_t *report = tsr_overlap_json(args->file, overlap);
     if (!report)
         return tsr_no_memory("the report, or a name in it is no UTF-8");
-    if (!strcmp(args->format, "json"))
-        status = tsr_print_report(stdout, report);
-    else if (!tsr_json_show(report))
-        status = tsr_no_memory("the report");
-    else
-        tsr_overlap_print(stdout, report, (size_t)args->top);
+    struct tsr_page page;
+    status = tsr_page_begin(args, &page);
+    if (status == TSR_OK)
+        status = tsr_page_end(&page, put(args, page.out, report));
     json_decref(report);
     return status;
 }
@@ -265,11 +311,12 @@ static tsr_status print_report(const struct tsr_args *args,
 static tsr_status finish(const struct tsr_args *args, const struct tsr_study_info *info,
                          const struct tsr_overlap_result *overlap)
 {
-    if (!strcmp(args->format, "csv"))
-        tsr_overlap_table_print(stdout, &overlap->table);
-    else
+    if (strcmp(args->format, "csv") != 0) {
         TSR_TRY(print_report(args, overlap));
-    TSR_TRY(tsr_flush(stdout, "standard output"));
+    } else {
+        tsr_overlap_table_print(stdout, &overlap->table);
+        TSR_TRY(tsr_flush(stdout, "standard output"));
+    }
     if (!args->out)
         return TSR_OK;
     TSR_TRY(tsr_overlap_table_write(args->out, &overlap->table));

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/study.h"
@@ -18,8 +19,9 @@ static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan 
 {
     struct tsr_plan_counts c;
     size_t space = 0;
-    TSR_TRY(tsr_plan_report(stdout, plan, args->format));
-    TSR_TRY(tsr_flush(stdout, "standard output"));
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
+    TSR_TRY(tsr_page_end(&page, tsr_plan_report(page.out, plan, tsr_page_format(args))));
     tsr_plan_counts_of(plan, &space, &c);
     fprintf(stderr,
             "tessera: note: %zu configurations: %zu emitted in %.2f s, %zu simulated in %.2f s\n",
@@ -51,9 +53,11 @@ static tsr_status solve(const struct tsr_args *args, struct tsr_study *study,
     struct tsr_plan *plan = NULL;
     static struct tsr_plan_largest largest; /* its rows are large */
     TSR_TRY(tsr_study_largest(study, options, size, &plan, &largest));
-    tsr_status status = tsr_plan_largest_report(stdout, plan, &largest, args->format);
+    struct tsr_page page;
+    tsr_status status = tsr_page_begin(args, &page);
     if (status == TSR_OK)
-        status = tsr_flush(stdout, "standard output");
+        status =
+            tsr_page_end(&page, tsr_plan_largest_report(page.out, plan, &largest, args->format));
     tsr_plan_free(plan);
     return status;
 }

@@ -3,6 +3,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/study.h"
 
@@ -14,8 +15,9 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_validatio
         !strcmp(args->format, "md")    ? tsr_validation_print
         : !strcmp(args->format, "csv") ? tsr_validation_csv
                                        : tsr_validation_json;
-    TSR_TRY(print(stdout, validation));
-    TSR_TRY(tsr_flush(stdout, "standard output"));
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(args, &page));
+    TSR_TRY(tsr_page_end(&page, print(page.out, validation)));
     return args->out ? tsr_validation_write(args->out, validation) : TSR_OK;
 }
 

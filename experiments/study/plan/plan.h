@@ -233,7 +233,7 @@ double tsr_plan_time(const struct tsr_row *row);
 /* plan_report.c: the command that repeats a configuration, for a shell, and the tables. */
 void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *const *sets,
                           size_t n);
-/* `format`: md, csv or json. */
+/* `format`: md, wide (with all columns), csv or json. */
 tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *format) TSR_MUST_USE;
 /* plan_report.c: plan.csv, summary.json and the picture in a folder. */
 tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir) TSR_MUST_USE;

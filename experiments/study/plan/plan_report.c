@@ -92,10 +92,12 @@ typedef char cell[CELL];
 static const struct column {
     const char *head;
     bool left;
-} columns[N_COLUMNS] = {
-    {"#", false},     {"settings", true},  {"step ms", false},   {"tokens/s/GPU", false},
-    {"MFU %", false}, {"peak GiB", false}, {"needs GiB", false}, {"exposed ms", false},
-    {"front", true},  {"alike", false}};
+    bool wide; /* only where there is room for all */
+} columns[N_COLUMNS] = {{"#", false, false},         {"settings", true, false},
+                        {"step ms", false, false},   {"tokens/s/GPU", false, false},
+                        {"MFU %", false, true},      {"peak GiB", false, false},
+                        {"needs GiB", false, false}, {"exposed ms", false, true},
+                        {"front", true, false},      {"alike", false, true}};
 
 static void fill(const struct tsr_plan *plan, size_t k, cell *cells)
 {
@@ -115,16 +117,19 @@ static void fill(const struct tsr_plan *plan, size_t k, cell *cells)
         *c = *c == '|' ? '/' : *c; /* it would end the cell */
 }
 
-static void put_line(FILE *out, const cell *cells, const size_t *widths)
+static void put_line(FILE *out, const cell *cells, const size_t *widths, bool wide)
 {
     for (size_t c = 0; c < N_COLUMNS; c++)
-        fprintf(out, columns[c].left ? "| %-*s " : "| %*s ", (int)widths[c], cells[c]);
+        if (wide || !columns[c].wide)
+            fprintf(out, columns[c].left ? "| %-*s " : "| %*s ", (int)widths[c], cells[c]);
     fputs("|\n", out);
 }
 
-static void put_rule(FILE *out, const size_t *widths)
+static void put_rule(FILE *out, const size_t *widths, bool wide)
 {
     for (size_t c = 0; c < N_COLUMNS; c++) {
+        if (columns[c].wide && !wide)
+            continue;
         fputs(columns[c].left ? "|:" : "|-", out);
         for (size_t i = 0; i < widths[c]; i++)
             fputc('-', out);
@@ -133,7 +138,7 @@ static void put_rule(FILE *out, const size_t *widths)
     fputs("|\n", out);
 }
 
-static void put_table(FILE *out, const struct tsr_plan *plan)
+static void put_table(FILE *out, const struct tsr_plan *plan, bool wide)
 {
     size_t widths[N_COLUMNS] = {0};
     cell cells[N_COLUMNS];
@@ -146,11 +151,11 @@ static void put_table(FILE *out, const struct tsr_plan *plan)
         widths[c] = strlen(columns[c].head) > widths[c] ? strlen(columns[c].head) : widths[c];
         snprintf(cells[c], CELL, "%s", columns[c].head);
     }
-    put_line(out, (const cell *)cells, widths);
-    put_rule(out, widths);
+    put_line(out, (const cell *)cells, widths, wide);
+    put_rule(out, widths, wide);
     for (size_t k = 0; k < plan->n_shown; k++) {
         fill(plan, k, cells);
-        put_line(out, (const cell *)cells, widths);
+        put_line(out, (const cell *)cells, widths, wide);
     }
 }
 
@@ -203,7 +208,7 @@ static void put_counts(FILE *out, const struct tsr_plan *plan)
                 tsr_show_line(first_refusal(plan)).text);
 }
 
-static void put_markdown(FILE *out, const struct tsr_plan *plan)
+static void put_markdown(FILE *out, const struct tsr_plan *plan, bool wide)
 {
     const struct tsr_job *job = &plan->job;
     if (plan->experiment.title[0])
@@ -213,7 +218,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
             tsr_show_line(job->model.name).text, tsr_show_line(job->cluster.name).text, job->world,
             tsr_show(job->cluster.gpu.name).text, tsr_show(plan->base->name).text,
             gib(plan->budget), plan->own_budget ? "" : ", what the card certainly has");
-    put_table(out, plan);
+    put_table(out, plan, wide);
     fputs("\nThese run them:\n\n", out);
     for (size_t k = 0; k < plan->n_shown; k++) {
         fprintf(out, "    # %zu\n    ", k + 1);
@@ -226,9 +231,10 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan)
             "All times are simulated, for the device file %s; ordered by tokens per second.\n"
             "`peak`: allocated memory of the fullest GPU. `needs`: what the card must have for it: "
             "reserved memory at its most, context, libraries and NCCL.\n"
-            "`front`: nothing else that fits is as fast and as small. `alike`: other "
-            "configurations with the same figures.\n",
-            tsr_show_line(job->cluster.gpu.path).text);
+            "`front`: nothing else that fits is as fast and as small. %s\n",
+            tsr_show_line(job->cluster.gpu.path).text,
+            wide ? "`alike`: other configurations with the same figures."
+                 : "--wide has more columns.");
 }
 
 /* ---- for programs ------------------------------------------------------------------------ */
@@ -326,7 +332,7 @@ tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *f
     if (!strcmp(format, "csv"))
         put_csv(out, plan);
     else
-        put_markdown(out, plan);
+        put_markdown(out, plan, !strcmp(format, "wide"));
     return TSR_OK;
 }
 

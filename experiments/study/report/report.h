@@ -12,8 +12,9 @@
 #include "experiments/study/config/request.h"
 #include "experiments/study/job/result.h"
 
-/* Prints the comparison: "md" for people (also valid Markdown), "csv" and "json" for programs (SI
- * base units, stable names). Errors: also TSR_ECONFIG for another format. */
+/* Prints the comparison: "md" for people (also valid Markdown), "wide" the same with all columns,
+ * "csv" and "json" for programs (SI base units, stable names). Errors: also TSR_ECONFIG for another
+ * format. */
 tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n) TSR_MUST_USE;
 

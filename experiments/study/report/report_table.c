@@ -24,11 +24,13 @@ typedef char tsr__cell[TSR__CELL_BYTES];
 struct tsr__table_column {
     const char *head;
     bool left;
+    bool wide; /* only where there is room for all */
 };
 
 struct tsr__table {
     const struct tsr__table_column *columns;
-    int n; /* columns, at most TSR__MAX_CELLS */
+    int n;             /* columns, at most TSR__MAX_CELLS */
+    unsigned left_out; /* set of columns that are not shown */
     int widths[TSR__MAX_CELLS];
     FILE *out; /* NULL while the columns are measured */
 };
@@ -74,6 +76,8 @@ static void tsr__table_row(struct tsr__table *table, const tsr__cell *cells)
 {
     for (int c = 0; c < table->n; c++) {
         int width = width_of(cells[c]), pad = table->widths[c] - width;
+        if (table->left_out >> c & 1)
+            continue;
         if (!table->out) {
             table->widths[c] = width > table->widths[c] ? width : table->widths[c];
             continue;
@@ -90,6 +94,8 @@ static void tsr__table_row(struct tsr__table *table, const tsr__cell *cells)
 static void put_rule(const struct tsr__table *table)
 {
     for (int c = 0; c < table->n; c++) {
+        if (table->left_out >> c & 1)
+            continue;
         fputc('|', table->out);
         fputc(table->columns[c].left ? ':' : '-', table->out);
         for (int i = 0; i < table->widths[c]; i++)
@@ -99,10 +105,20 @@ static void put_rule(const struct tsr__table *table)
     fputs("|\n", table->out);
 }
 
-static void tsr__put_table(FILE *out, const struct tsr__table_column *columns, int n_columns,
-                           tsr__table_fn walk, const struct tsr_row *rows, size_t n)
+/* The columns that are only shown where there is room. */
+static unsigned wide_columns(const struct tsr__table_column *columns, int n)
 {
-    struct tsr__table table = {.columns = columns, .n = n_columns};
+    unsigned set = 0;
+    for (int c = 0; c < n; c++)
+        set |= (unsigned)columns[c].wide << c;
+    return set;
+}
+
+static void tsr__put_table(FILE *out, const struct tsr__table_column *columns, int n_columns,
+                           unsigned left_out, tsr__table_fn walk, const struct tsr_row *rows,
+                           size_t n)
+{
+    struct tsr__table table = {.columns = columns, .n = n_columns, .left_out = left_out};
     tsr__cell head[TSR__MAX_CELLS];
     for (int c = 0; c < n_columns; c++)
         (void)snprintf(head[c], TSR__CELL_BYTES, "%s", columns[c].head);
@@ -118,9 +134,10 @@ static void tsr__put_table(FILE *out, const struct tsr__table_column *columns, i
 
 enum { CARD_COLUMNS = 10 };
 static const struct tsr__table_column card_columns[CARD_COLUMNS] = {
-    {"memory, GiB", true}, {"reserved", false},  {"context", false}, {"libraries", false},
-    {"NCCL", false},       {"known sum", false}, {"usable", false},  {"fits", true},
-    {"host", false},       {"pinned", false},
+    {"memory, GiB", true, false}, {"reserved", false, false}, {"context", false, false},
+    {"libraries", false, false},  {"NCCL", false, false},     {"known sum", false, false},
+    {"usable", false, false},     {"fits", true, false},      {"host", false, true},
+    {"pinned", false, true},
 };
 
 static void walk_card(struct tsr__table *table, const struct tsr_row *rows, size_t n)
@@ -150,14 +167,21 @@ static void walk_card(struct tsr__table *table, const struct tsr_row *rows, size
 
 /* The tables below the comparison: what takes the memory of the card and of the host; and, of the
  * runs that ask for it, the peak of each section. */
-static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n)
+static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n, bool wide)
 {
-    bool any = false;
-    for (size_t i = 0; i < n; i++)
-        any = any || !rows[i].failure[0];
+    const double least = TSR__GIB / 200; /* shown as 0.01 */
+    bool any = false, uses_host = false;
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_row *r = &rows[i];
+        any = any || !r->failure[0];
+        uses_host =
+            uses_host || (!r->failure[0] && (double)(r->host_bytes + r->pinned_bytes) >= least);
+    }
     if (!any)
         return;
-    tsr__put_table(out, card_columns, CARD_COLUMNS, walk_card, rows, n);
+    /* Something is offloaded: then the host's memory belongs to the answer. */
+    unsigned left_out = wide || uses_host ? 0 : wide_columns(card_columns, CARD_COLUMNS);
+    tsr__put_table(out, card_columns, CARD_COLUMNS, left_out, walk_card, rows, n);
     fputc('\n', out);
     tsr__put_fits(out, rows, n);
 }
@@ -166,9 +190,9 @@ static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n)
 
 enum { SECTION_COLUMNS = 8 };
 static const struct tsr__table_column section_columns[SECTION_COLUMNS] = {
-    {"peak by phase, GiB", true}, {"phase", true},   {"allocated", false},
-    {"reserved", false},          {"host", false},   {"pinned", false},
-    {"adds, ms", false},          {"made by", true},
+    {"peak by phase, GiB", true, false}, {"phase", true, false},   {"allocated", false, false},
+    {"reserved", false, false},          {"host", false, false},   {"pinned", false, false},
+    {"adds, ms", false, false},          {"made by", true, false},
 };
 
 static void put_section(struct tsr__table *table, const char *strategy, const char *name,
@@ -203,7 +227,7 @@ static void tsr__put_sections(FILE *out, const struct tsr_row *rows, size_t n)
         any = any || (!rows[i].failure[0] && rows[i].show_sections);
     if (!any)
         return;
-    tsr__put_table(out, section_columns, SECTION_COLUMNS, walk_sections, rows, n);
+    tsr__put_table(out, section_columns, SECTION_COLUMNS, 0, walk_sections, rows, n);
     fputc('\n', out);
 }
 
@@ -211,12 +235,12 @@ static void tsr__put_sections(FILE *out, const struct tsr_row *rows, size_t n)
 
 enum { SAMPLE_COLUMNS = 6 };
 static const struct tsr__table_column sample_columns[SAMPLE_COLUMNS] = {
-    {"step ms with noise", true},
-    {"samples", false},
-    {"p5", false},
-    {"p50", false},
-    {"p95", false},
-    {"mean", false},
+    {"step ms with noise", true, false},
+    {"samples", false, false},
+    {"p5", false, false},
+    {"p50", false, false},
+    {"p95", false, false},
+    {"mean", false, false},
 };
 
 static void walk_samples(struct tsr__table *table, const struct tsr_row *rows, size_t n)
@@ -243,7 +267,7 @@ static void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n)
         any = any || rows[i].samples.n;
     if (!any)
         return;
-    tsr__put_table(out, sample_columns, SAMPLE_COLUMNS, walk_samples, rows, n);
+    tsr__put_table(out, sample_columns, SAMPLE_COLUMNS, 0, walk_samples, rows, n);
     fputc('\n', out);
 }
 
@@ -252,9 +276,10 @@ static void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n)
 enum { N_COLUMNS = 12 };
 
 static const struct tsr__table_column columns[N_COLUMNS] = {
-    {"strategy", true},   {"step ms", false},      {"tokens/s/GPU", false}, {"MFU %", false},
-    {"peak GiB", false},  {"reserved GiB", false}, {"fits", true},          {"exposed ms", false},
-    {"exposed %", false}, {"in node GB", false},   {"between GB", false},   {"first ms", false},
+    {"strategy", true, false},   {"step ms", false, false},   {"tokens/s/GPU", false, false},
+    {"MFU %", false, false},     {"peak GiB", false, false},  {"reserved", false, false},
+    {"fits", true, false},       {"exposed ms", false, true}, {"exposed %", false, false},
+    {"in node GB", false, true}, {"between GB", false, true}, {"first ms", false, true},
 };
 
 /* A figure of a GPU's step in bytes, as GB. */
@@ -422,23 +447,23 @@ static bool has_measured(const struct tsr_row *rows, size_t n)
 }
 
 static void put_notes(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
-                      size_t n)
+                      size_t n, bool wide)
 {
     uint64_t usable = usable_of(rows, n);
     fprintf(out, "All times are simulated, for the device file %s%s.\n",
             tsr_show_line(info->device_file).text,
             has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
     tsr__put_validated(out, info);
-    fputs(
-        "Steady step; `first`: the first one. `peak`, `reserved`: allocated and reserved memory of "
-        "the fullest GPU",
-        out);
+    fprintf(out, "Steady step%s. `peak`, `reserved`: allocated and reserved GiB of the fullest GPU",
+            wide ? "; `first`: the first one" : "");
     if (usable)
         fprintf(out, ", of %.2f usable.\n", (double)usable / TSR__GIB);
     else
         fputs(".\n", out);
-    fputs("`exposed`: communication while no kernel runs. `in node`, `between`: bytes that a GPU "
-          "sends inside and between nodes.\nReserved memory is the most of all phases that were "
+    fprintf(out, "`exposed`: communication while no kernel runs.%s\n",
+            wide ? " `in node`, `between`: bytes that a GPU sends inside and between nodes."
+                 : " --wide has more columns.");
+    fputs("Reserved memory is the most of all phases that were "
           "emitted; "
           "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
           "rank.\n`?`: unknown in the device file; `>`: at least.\n",
@@ -447,7 +472,7 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
 }
 
 static void put_markdown(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
-                         size_t n)
+                         size_t n, bool wide)
 {
     if (info->title && info->title[0])
         fprintf(out, "## %s\n\n", tsr_show_line(info->title).text);
@@ -458,21 +483,22 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
     if (n && tsr__same_tokens(rows, n))
         fprintf(out, ", %" PRIu64 " tokens per GPU and step", rows[0].tokens_per_rank);
     fputs("\n\n", out);
-    tsr__put_table(out, columns, N_COLUMNS, walk_rows, rows, n);
+    tsr__put_table(out, columns, N_COLUMNS, wide ? 0 : wide_columns(columns, N_COLUMNS), walk_rows,
+                   rows, n);
     fputc('\n', out);
     tsr__put_samples(out, rows, n);
-    tsr__put_card(out, rows, n);
+    tsr__put_card(out, rows, n, wide);
     tsr__put_sections(out, rows, n);
     put_failures(out, rows, n);
     put_best(out, info, rows, n);
-    put_notes(out, info, rows, n);
+    put_notes(out, info, rows, n, wide);
 }
 
 tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_study_info *info,
                             const struct tsr_row *rows, size_t n)
 {
-    if (strcmp(format, "md") == 0) {
-        put_markdown(out, info, rows, n);
+    if (strcmp(format, "md") == 0 || strcmp(format, "wide") == 0) {
+        put_markdown(out, info, rows, n, format[0] == 'w');
     } else if (strcmp(format, "csv") == 0) {
         tsr__put_rows_csv(out, rows, n);
     } else if (strcmp(format, "json") == 0) {

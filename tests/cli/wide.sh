@@ -1,0 +1,64 @@
+#!/bin/sh
+# Reports for people have no line of more than 100 columns, whatever the names in them; --wide breaks
+# none and has all columns. What is for programs stays as it is.
+# shellcheck source=tests/cli/_common.sh
+. "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+cd "$TSR_SOURCE_DIR" || exit 1
+
+# narrow ARGUMENT...: works, and every line fits.
+narrow() {
+    works "$@"
+    checks=$((checks + 1))
+    awk 'length($0) > 100 { print FILENAME ": " $0; n++ } END { exit n > 0 }' "$out" ||
+        complain "tessera $*: lines of more than 100 columns"
+}
+
+flagship=experiments/flagship/dgx-h100-8.yaml
+small=experiments/small/llama.yaml
+long=fsdp-with-a-name-that-is-longer-than-any-other@and-has-no-blank-to-break-it-at-0123456789
+for study in experiments/flagship/*.yaml experiments/small/*.yaml experiments/own-model/compare.yaml \
+    experiments/topologies/*.yaml experiments/rankings/*.yaml experiments/gpt2-xl-a100/*.yaml; do
+    narrow inspect "$study"
+done
+for cluster in experiments/clusters/cluster-*.json; do
+    narrow inspect "$cluster"
+done
+narrow compare experiments/own-model/one-file.yaml
+cp "$out" "$tmp/one-file"
+sed "s/^  fsdp:/  $long:/" $small >"$tmp/long.yaml"
+cp experiments/small/llama-tiny.json "$tmp"
+narrow compare "$tmp/long.yaml" --only "$long"
+has "$out" "| fsdp-with-a-"
+cp "$out" "$tmp/long"
+narrow sim $flagship --strategy fsdp
+narrow explain $flagship --strategy fsdp
+narrow overlap $flagship --strategy fsdp
+narrow diff $flagship:fsdp $flagship:fsdp-checkpoint
+narrow check $small --strategy fsdp
+narrow jobs experiments/topologies/two-jobs.yaml
+narrow collectives dgx-h100-2 --sizes 1024,17179869184
+narrow kernels experiments/validation/kernels/gemm.csv
+narrow goodput $small --strategy fsdp
+narrow plan $small --strategy fsdp --max seq
+narrow plan $small --strategy fsdp --set 'plan.space={batch: [1, 2], reshard_after_forward: [true, false], wrap: [block, root], checkpoint.every: [selective_op]}'
+# A command that goes on in the next line is still one.
+command=$(sed -n '/^    tessera run /,/[^\\]$/p' "$out" | sed '/[^\\]$/q' | sed '1s/tessera/works/')
+eval "$command"
+has "$out" "| fsdp *"
+narrow validate experiments/validation/llmc.csv
+has "$out" "NOT MODELLED"
+
+# Names are whole, in the rows below.
+grep -A 20 '^| fsdp-with-a-' "$tmp/long" | sed '/^$/q' | cut -d'|' -f2 | tr -d ' \n' >"$tmp/name"
+has "$tmp/name" "$long"
+
+works compare experiments/own-model/one-file.yaml --wide
+has "$out" "| exposed ms |" "| in node GB |" "| between GB |" "| first ms |" "| host |"
+checks=$((checks + 1))
+grep -q "first ms" "$tmp/one-file" && complain "a column of --wide without it"
+works overlap $small --strategy fsdp --wide --no-what-if
+has "$out" "same communicator" "issue"
+works plan $small --strategy fsdp --wide --set 'plan.space={batch: [1, 2]}'
+has "$out" "| exposed ms |" "| alike |" "| MFU % |"
+fails 2 "--wide" "--on host" "--on sim" -- run $small --strategy fsdp --on host --wide
+finish
