@@ -45,4 +45,38 @@ assert not bad
 assert seen == {os.path.basename(p)[:-5] for p in glob.glob(f"{folder}/compared/*.json")}, seen
 assert figures == 8 + 6, figures # torchtitan's eight figures, and one of each of six llm-foundry rows
 END
+
+# Compiled blocks, beside full checkpointing and beside tensor parallelism, are the same on both ways, too.
+cat >"$tmp/compiled.yaml" <<'END'
+stack: torchtitan-2024-12
+model: llama-3.1-8b
+seq: 8192
+cluster: grand-teton-h100-96g-128
+strategies: {full: {world: 8, batch: 2, dialect: compile, checkpoint: full}, tp: {world: 8, batch: 2, tp: 2, dialect: compile, checkpoint: full}}
+END
+python3 - "$tables/torchtitan.csv" "$tmp/compiled.csv" <<'END'
+import csv, sys
+lines = [line for line in open(sys.argv[1], newline="") if line[0] != "#"]
+reader = csv.DictReader(lines)
+row = next(r for r in reader if r["row_id"] == "tt002")
+with open(sys.argv[2], "w", newline="") as file:
+    out = csv.DictWriter(file, reader.fieldnames)
+    out.writeheader()
+    for name, tp in ("full", 1), ("tp", 2):
+        out.writerow(row | {"row_id": name, "tp": tp, "fsdp": 8 // tp, "activation_checkpointing": "full"})
+END
+works validate "$tmp/compiled.csv" --format json
+cp "$out" "$tmp/compiled-rows.json"
+works compare "$tmp/compiled.yaml" --format json
+has "$err" "dialect: compile beside tp"
+checks=$((checks + 1))
+python3 - "$tmp/compiled-rows.json" "$out" <<'END' || complain "compiled blocks: an experiment and its row differ"
+import json, sys
+points, rows = (json.load(open(path))["rows"] for path in sys.argv[1:])
+speed = {p["row_id"]: p["predicted"] for p in points if p["quantity"] == "tokens_per_s_per_gpu"}
+print(speed)
+assert len(speed) == len(rows) == 2 and speed["full"] != speed["tp"]
+for row in rows:
+    assert abs(row["tokens_per_s_per_gpu"] / speed[row["strategy"]] - 1) < 1e-6, row["strategy"]
+END
 finish
