@@ -1,6 +1,8 @@
 /* nccl_buffers.h: device memory of one NCCL communicator on one GPU, part by part. Private to sim/.
  *
- * The rules are those of NVIDIA/nccl at 2.28.7 (2.28.9 says the same in its strings), file by file:
+ * The rules are those of NVIDIA/nccl as its source had them in 2025 (2.28; not read again release by
+ * release), by the name of the file that has each. Other releases may differ: what holds this to
+ * reality are the published figures in tests/sim/test_nccl_memory.c.
  *
  * init.cc, computeBuffSizes(): a connection has three buffers: LL 512 KiB (512 threads x 8 lines x
  * 8 steps x 16 bytes), LL128 4.69 MiB (640 x 120 x 8 x 8), Simple 4 MiB. Chunks of messages:

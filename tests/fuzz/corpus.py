@@ -60,12 +60,19 @@ def texts(s):
     for line in ('a.b=3', 'a.c.d=[1, {x: 2}]', 'e=null', 'n.e.w="x"', 'a={<<: {b: 1}}'):
         s.put('set', line)
     s.files('experiment', *experiments)
+    s.files('stack', 'experiments/stacks/*.yaml')
+    s.put('stack', 'title: a\nsource: b\nmodel: {name: x}\n')
     s.files('hf_config', 'experiments/models/*.json', 'experiments/h200/*.json', 'tests/exec/*.json')
     s.files('tree', *trees)
     s.files('trace', 'tests/golden/scenarios/*.json', most=60)
     s.files('rules', 'experiments/validation/conditions.yaml')
     s.put('rules', 'llm_foundry:\n- when: {gpu: "a100*"}\n  set: {cluster: dgx-a100-16, batch: $microbatch_size}\n'
           '  model: {model_type: mpt, d_model: $d_model}\n  source: x\n- when: {pp: "[2-9]*"}\n  refuse: no\n')
+    s.put('plan_resume', b'\0')  # no record; one of zeros; two, of which the second has a text without an end; a file
+    s.put('plan_resume', bytes(3000))
+    s.put('plan_resume', bytes(8000))
+    s.put('plan_resume', b'\0' + bytes(16) + b'x' * 12000)
+    s.put('plan_resume', b'\1tessera.plan.1'.ljust(64, b'\0'))
     for i, line in enumerate(('a.yaml --strategy fsdp --set batch=2', '--out x --jobs 3 y', '--help', '-o x -f md a b')):
         s.put('arguments', bytes([i]) + '\n'.join(line.split()).encode())
 

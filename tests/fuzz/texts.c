@@ -1,4 +1,5 @@
-/* texts.c: targets that read YAML: experiments, models, trees, scenarios, rules; and arguments. */
+/* texts.c: targets that read YAML: experiments, stacks, models, trees, scenarios, rules; arguments;
+ * and what a search leaves for the next. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,7 +8,11 @@
 #include "experiments/cli/player/trace/trace.h"
 #include "experiments/study/base/yaml.h"
 #include "experiments/study/config/experiment.h"
+#include "experiments/study/config/stack.h"
 #include "experiments/study/model/model.h"
+#include "experiments/study/plan/plan.h"
+#include "experiments/study/report/report.h"
+#include "experiments/study/study.h"
 #include "experiments/study/validate/validate.h"
 #include "fuzz/fuzz.h"
 
@@ -54,6 +59,15 @@ static void experiment(const uint8_t *data, size_t n)
     }
     free(printed);
     free(text);
+}
+
+/* A stack by its path. */
+static void stack(const uint8_t *data, size_t n)
+{
+    struct tsr_stack stack;
+    const char *path = tsr_fuzz_file("stack.yaml", data, n);
+    if (tsr_stack_open(path, NULL, path, &stack) == TSR_OK)
+        tsr_stack_close(&stack);
 }
 
 static void hf_config(const uint8_t *data, size_t n)
@@ -124,14 +138,92 @@ static void arguments(const uint8_t *data, size_t n)
     free(text);
 }
 
+/* ---- plan.resume ----------------------------------------------------------------------------- */
+
+/* The head of such a file: what it begins with, and where the two figures that follow from its
+ * records stand. */
+enum { HEAD_BYTES = 48, RECORD_BYTES_AT = 24, N_AT = 32, CHECK_AT = 40 };
+
+static struct tsr_plan searched;
+static uint8_t resume_head[HEAD_BYTES];
+
+static bool keep_nothing(const char *dir)
+{
+    char path[5000];
+    searched.counts.interrupted = true;
+    searched.points = calloc(searched.space.n, sizeof *searched.points);
+    snprintf(path, sizeof path, "%s/plan.resume", dir);
+    if (!searched.points || tsr_plan_keep(&searched) != TSR_OK)
+        return false;
+    FILE *file = fopen(path, "rb");
+    bool ok = file && fread(resume_head, 1, HEAD_BYTES, file) == HEAD_BYTES && fgetc(file) == EOF;
+    if (file)
+        fclose(file);
+    return ok;
+}
+
+/* A search of two configurations that was interrupted before the first. */
+static bool begin_resume(void)
+{
+    static char dir[4096];
+    static struct tsr_study *study;
+    snprintf(dir, sizeof dir, "%s",
+             tsr_fuzz_text_file("plan.yaml", "model: llama-3.2-1b\ncluster: dgx-h100-1\n"
+                                             "plan: {space: {batch: [1, 2]}}\n"
+                                             "strategies: {fsdp: {}}\n"));
+    const struct tsr_study_request request = {.path = strdup(dir)};
+    *strrchr(dir, '/') = 0;
+    const struct tsr_plan_options options = {.jobs = 1, .top = 1, .resume = true, .dir = dir};
+    return request.path && tsr_study_open(&request, &study) == TSR_OK &&
+           tsr_plan_open(study, &options, &searched) == TSR_OK &&
+           tsr_plan_space_read(&searched.experiment, &searched.job, &searched.space) == TSR_OK &&
+           keep_nothing(dir);
+}
+
+/* The records as they are, behind a head that is right for them, or (an odd first byte) the whole
+ * file. Whatever is taken can be printed. */
+static void plan_resume(const uint8_t *data, size_t n)
+{
+    uint64_t record_bytes, n_records, check;
+    size_t room = n + (1 << 14);
+    if (!n)
+        return;
+    uint8_t *file = calloc(1, HEAD_BYTES + room);
+    memcpy(&record_bytes, resume_head + RECORD_BYTES_AT, sizeof record_bytes);
+    if (!file || record_bytes > 1 << 14)
+        abort(); /* records are smaller */
+    bool whole = data[0] & 1;
+    memcpy(file + (whole ? 0 : HEAD_BYTES), data + 1, n - 1);
+    n_records = (n - 1 + record_bytes - 1) / record_bytes;
+    size_t bytes = whole ? n - 1 : HEAD_BYTES + n_records * record_bytes;
+    check = tsr_hash_bytes(TSR_HASH_INIT, file + HEAD_BYTES, n_records * record_bytes);
+    if (!whole) {
+        memcpy(file, resume_head, HEAD_BYTES);
+        memcpy(file + N_AT, &n_records, sizeof n_records);
+        memcpy(file + CHECK_AT, &check, sizeof check);
+    }
+    (void)tsr_fuzz_file("plan.resume", file, bytes);
+    free(file);
+    if (tsr_plan_resume(&searched) == TSR_OK)
+        for (size_t i = 0; i < searched.space.n; i++) {
+            const struct tsr_plan_measure *m = tsr_plan_kept_of(&searched, i, false);
+            if (m)
+                tsr__put_rows_csv(stdout, &m->row, 1);
+        }
+    tsr_plan_past_destroy(searched.past);
+    searched.past = NULL;
+}
+
 const struct tsr_fuzz_target tsr_fuzz_texts[] = {
     {.name = "yaml", .run = yaml, .dictionary = "yaml"},
     {.name = "set", .run = set, .dictionary = "yaml"},
     {.name = "experiment", .run = experiment, .dictionary = "yaml"},
+    {.name = "stack", .run = stack, .dictionary = "yaml"},
     {.name = "hf_config", .run = hf_config, .dictionary = "json"},
     {.name = "tree", .run = tree, .dictionary = "yaml"},
     {.name = "trace", .run = trace, .dictionary = "json"},
     {.name = "rules", .run = rules, .dictionary = "yaml"},
     {.name = "arguments", .run = arguments, .dictionary = "arguments"},
+    {.name = "plan_resume", .run = plan_resume, .dictionary = "csv", .begin = begin_resume},
     {.name = NULL},
 };

@@ -75,6 +75,41 @@ static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
     return TSR_OK;
 }
 
+static bool ends(const char *text, size_t room)
+{
+    return memchr(text, 0, room) != NULL;
+}
+
+/* What a search has left is taken as it is; a record that none can have would be read beyond. */
+static bool is_possible(const struct record *record, size_t n_space)
+{
+    const struct tsr_row *row = &record->m.row;
+    unsigned char simulated;
+    memcpy(&simulated, &record->simulated, sizeof simulated);
+    bool good = record->index < n_space && simulated <= 1;
+    good = good && ends(row->strategy, sizeof row->strategy) &&
+           ends(row->summary, sizeof row->summary) &&
+           ends(row->changes.words, sizeof row->changes.words) &&
+           ends(row->failure, sizeof row->failure) && ends(row->remedy, sizeof row->remedy) &&
+           ends(row->peak_module, sizeof row->peak_module) &&
+           ends(row->peak_phase, sizeof row->peak_phase);
+    for (int i = 0; i < TSR_N_SECTIONS; i++)
+        good = good && ends(row->sections[i].module, sizeof row->sections[i].module) &&
+               ends(row->sections[i].phase, sizeof row->sections[i].phase);
+    return good;
+}
+
+static bool all_possible(const char *records, size_t n, size_t n_space)
+{
+    struct record record;
+    bool good = true;
+    for (size_t i = 0; i < n && good; i++) {
+        memcpy(&record, records + i * sizeof record, sizeof record);
+        good = is_possible(&record, n_space);
+    }
+    return good;
+}
+
 static tsr_status take(struct tsr_plan *plan, const char *path, const char *data, size_t bytes)
 {
     struct head head = {0};
@@ -85,7 +120,8 @@ static tsr_status take(struct tsr_plan *plan, const char *path, const char *data
     if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0 ||
         head.record_bytes != sizeof(struct record) || head.n > plan->space.n ||
         bytes != sizeof head + head.n * sizeof(struct record) ||
-        head.check != tsr_hash_bytes(TSR_HASH_INIT, data + sizeof head, bytes - sizeof head))
+        head.check != tsr_hash_bytes(TSR_HASH_INIT, data + sizeof head, bytes - sizeof head) ||
+        !all_possible(data + sizeof head, head.n, plan->space.n))
         return tsr_fail(TSR_ECONFIG,
                         "%s: is no search that this program has left; allowed: --resume "
                         "with the program that was interrupted",
@@ -105,8 +141,7 @@ static tsr_status take(struct tsr_plan *plan, const char *path, const char *data
         return tsr_no_memory(NULL);
     memcpy(past->records, data + sizeof head, past->n * sizeof *past->records);
     for (size_t i = 0; i < past->n; i++)
-        if (past->records[i].index < plan->space.n)
-            past->of[past->records[i].index] = &past->records[i];
+        past->of[past->records[i].index] = &past->records[i];
     return TSR_OK;
 }
 
