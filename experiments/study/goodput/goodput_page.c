@@ -59,18 +59,20 @@ static const char *time_unit(const struct tsr_month *m, double best, double got)
 
 static json_t *outcome_table(const struct tsr_month *m)
 {
-    json_t *table = tsr_html_table("goodput", "The month");
-    tsr_html_column(table, "which", "checkpoints", "text");
-    tsr_html_column(table, "interval", "every", "long_s");
-    tsr_html_column(table, "useful", "goodput", "share");
-    tsr_html_column(table, "p5", "p5 of the runs", "share");
-    tsr_html_column(table, "p95", "p95 of the runs", "share");
-    tsr_html_column(table, "lost", "work lost", time_unit(m, m->best.lost, m->got.lost));
-    tsr_html_column(table, "checkpoint", "checkpoints",
-                    time_unit(m, m->best.checkpoint, m->got.checkpoint));
-    tsr_html_column(table, "restart", "restarts", time_unit(m, m->best.restart, m->got.restart));
-    tsr_html_column(table, "failures", "failures", "figure");
-    tsr_html_column(table, "n", "number of checkpoints", "figure");
+    const struct tsr_html_column columns[] = {
+        {"which", "checkpoints", "text"},
+        {"interval", "every", "long_s"},
+        {"useful", "goodput", "share"},
+        {"p5", "p5 of the runs", "share"},
+        {"p95", "p95 of the runs", "share"},
+        {"lost", "work lost", time_unit(m, m->best.lost, m->got.lost)},
+        {"checkpoint", "checkpoints", time_unit(m, m->best.checkpoint, m->got.checkpoint)},
+        {"restart", "restarts", time_unit(m, m->best.restart, m->got.restart)},
+        {"failures", "failures", "figure"},
+        {"n", "number of checkpoints", "figure"},
+        {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("goodput", "The month", columns);
     if (m->has_asked)
         add_row(table, "asked for", &m->asked, &m->got);
     add_row(table, "best", &m->best_in, &m->best);

@@ -44,12 +44,16 @@ void tsr_html_say(json_t *page, const char *list, const char *format, ...) TSR_P
 tsr_status tsr_html_write(const char *dir, json_t *study, const char *const *views,
                           size_t n_views) TSR_MUST_USE;
 
-/* A table without rows: {"id", "title", "columns": [], "rows": []}. NULL when out of memory, which
- * all of these pass on. */
-json_t *tsr_html_table(const char *id, const char *title);
 /* A column. kind: "text", "flag" (true, false, null), or the unit of a number in SI ("s", "bytes",
  * "share", "1", "1/s"); what is shown of it, ms or GiB, is up to the page. */
-void tsr_html_column(json_t *table, const char *key, const char *head, const char *kind);
+struct tsr_html_column {
+    const char *key, *head, *kind;
+};
+/* A table without rows: {"id", "title", "columns": [], "rows": []}; `columns` end with a key that
+ * is NULL. NULL when out of memory, which all of these pass on. */
+json_t *tsr_html_table(const char *id, const char *title, const struct tsr_html_column *columns);
+/* One column more, of those that not every study has. */
+void tsr_html_add_column(json_t *table, const char *key, const char *head, const char *kind);
 /* A row: values in the order of the columns. */
 void tsr_html_row(json_t *table, json_t *row);
 /* {"title", "x", "y", "points": []}; heads and kinds are those of columns. */

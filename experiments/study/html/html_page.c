@@ -37,13 +37,16 @@ json_t *tsr_html_number(double value)
     return isfinite(value) ? json_real(value) : json_null();
 }
 
-json_t *tsr_html_table(const char *id, const char *title)
+json_t *tsr_html_table(const char *id, const char *title, const struct tsr_html_column *columns)
 {
-    return json_pack("{s:s, s:o, s:[], s:[]}", "id", id, "title", tsr_html_text(title), "columns",
-                     "rows");
+    json_t *table = json_pack("{s:s, s:o, s:[], s:[]}", "id", id, "title", tsr_html_text(title),
+                              "columns", "rows");
+    for (; columns->key; columns++)
+        tsr_html_add_column(table, columns->key, columns->head, columns->kind);
+    return table;
 }
 
-void tsr_html_column(json_t *table, const char *key, const char *head, const char *kind)
+void tsr_html_add_column(json_t *table, const char *key, const char *head, const char *kind)
 {
     json_array_append_new(json_object_get(table, "columns"),
                           json_pack("{s:s, s:s, s:s}", "key", key, "head", head, "kind", kind));

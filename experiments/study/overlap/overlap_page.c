@@ -8,16 +8,19 @@
 
 static json_t *totals_table(const struct tsr_overlap_table *overlap)
 {
-    json_t *table = tsr_html_table("kinds", "Exposed communication by kind and reason");
-    tsr_html_column(table, "kind", "collectives", "text");
-    tsr_html_column(table, "n", "number", "1");
-    tsr_html_column(table, "bytes", "bytes", "wire");
-    tsr_html_column(table, "seconds", "runs", "s");
-    tsr_html_column(table, "hidden", "hidden", "s");
-    tsr_html_column(table, "exposed", "exposed", "s");
+    static const struct tsr_html_column columns[] = {
+        {"kind", "collectives", "text"},
+        {"n", "number", "1"},
+        {"bytes", "bytes", "wire"},
+        {"seconds", "runs", "s"},
+        {"hidden", "hidden", "s"},
+        {"exposed", "exposed", "s"},
+        {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("kinds", "Exposed communication by kind and reason", columns);
     for (int r = 0; r < TSR_N_EXPOSURES; r++)
         if (overlap->all.why[r] > 0)
-            tsr_html_column(table, tsr_exposure_key(r), tsr_exposure_name(r), "s");
+            tsr_html_add_column(table, tsr_exposure_key(r), tsr_exposure_name(r), "s");
     for (int k = 0; k <= TSR_N_OVERLAP_KINDS; k++) {
         bool all = k == TSR_N_OVERLAP_KINDS;
         const struct tsr_overlap_total *t = all ? &overlap->all : &overlap->kinds[k];
@@ -36,18 +39,21 @@ static json_t *totals_table(const struct tsr_overlap_table *overlap)
 
 static json_t *collectives_table(const struct tsr_overlap_table *overlap)
 {
-    json_t *table = tsr_html_table("collectives", "Collectives");
+    static const struct tsr_html_column columns[] = {
+        {"name", "collective", "text"},
+        {"phase", "phase", "text"},
+        {"comm", "communicator", "text"},
+        {"bytes", "bytes", "wire"},
+        {"issue", "launched", "s"},
+        {"start", "start", "s"},
+        {"end", "end", "s"},
+        {"hidden", "hidden", "s"},
+        {"exposed", "exposed", "s"},
+        {"why", "mostly because", "text"},
+        {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("collectives", "Collectives", columns);
     json_object_set_new(table, "sort", json_string("exposed")); /* the most exposed first */
-    tsr_html_column(table, "name", "collective", "text");
-    tsr_html_column(table, "phase", "phase", "text");
-    tsr_html_column(table, "comm", "communicator", "text");
-    tsr_html_column(table, "bytes", "bytes", "wire");
-    tsr_html_column(table, "issue", "launched", "s");
-    tsr_html_column(table, "start", "start", "s");
-    tsr_html_column(table, "end", "end", "s");
-    tsr_html_column(table, "hidden", "hidden", "s");
-    tsr_html_column(table, "exposed", "exposed", "s");
-    tsr_html_column(table, "why", "mostly because", "text");
     for (size_t i = 0; i < overlap->n; i++) {
         const struct tsr_overlap_row *r = &overlap->rows[i];
         tsr_html_row(table,
@@ -70,14 +76,13 @@ static const char *effect_of(const struct tsr_overlap_change *change)
 
 static json_t *changes_table(const struct tsr_overlap_result *overlap)
 {
-    json_t *table = tsr_html_table("changes", "What would hide it: each change simulated");
-    tsr_html_column(table, "words", "change", "text");
-    tsr_html_column(table, "gain", "tokens/s more", "share");
-    tsr_html_column(table, "step", "step", "s");
-    tsr_html_column(table, "exposed", "exposed", "s");
-    tsr_html_column(table, "fits", "fits", "flag");
-    tsr_html_column(table, "sets", "setting", "text");
-    tsr_html_column(table, "effect", "besides", "text");
+    static const struct tsr_html_column columns[] = {
+        {"words", "change", "text"},   {"gain", "tokens/s more", "share"},
+        {"step", "step", "s"},         {"exposed", "exposed", "s"},
+        {"fits", "fits", "flag"},      {"sets", "setting", "text"},
+        {"effect", "besides", "text"}, {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("changes", "What would hide it: each change simulated", columns);
     for (size_t i = 0; i < overlap->n_changes; i++) {
         const struct tsr_overlap_change *c = &overlap->changes[i];
         char sets[TSR_OVERLAP_SETS * 130] = "";

@@ -60,18 +60,21 @@ static json_t *command_of(const struct tsr_plan *plan, size_t point)
 
 static json_t *shown(const struct tsr_plan *plan)
 {
-    json_t *table = tsr_html_table("plan", "The fastest that fit, and the front");
-    tsr_html_column(table, "settings", "settings", "text");
-    tsr_html_column(table, "rank", "#", "1");
-    tsr_html_column(table, "step", "step", "s");
-    tsr_html_column(table, "tokens", "tokens/s/GPU", "1/s");
-    tsr_html_column(table, "mfu", "MFU", "share");
-    tsr_html_column(table, "peak", "peak", "bytes");
-    tsr_html_column(table, "needs", "needs", "bytes");
-    tsr_html_column(table, "exposed", "exposed", "s");
-    tsr_html_column(table, "front", "front", "flag");
-    tsr_html_column(table, "alike", "alike", "1");
-    tsr_html_column(table, "command", "command", "text");
+    static const struct tsr_html_column columns[] = {
+        {"settings", "settings", "text"},
+        {"rank", "#", "1"},
+        {"step", "step", "s"},
+        {"tokens", "tokens/s/GPU", "1/s"},
+        {"mfu", "MFU", "share"},
+        {"peak", "peak", "bytes"},
+        {"needs", "needs", "bytes"},
+        {"exposed", "exposed", "s"},
+        {"front", "front", "flag"},
+        {"alike", "alike", "1"},
+        {"command", "command", "text"},
+        {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("plan", "The fastest that fit, and the front", columns);
     for (size_t k = 0; k < plan->n_shown; k++) {
         struct tsr_plan_row r;
         tsr_plan_row_of(plan, k, &r);
@@ -150,11 +153,11 @@ tsr_status tsr_plan_largest_page(struct tsr_plan *plan, const struct tsr_plan_la
     char more[64];
     (void)snprintf(more, sizeof more, " --max %s", largest->what);
     json_t *page = begin(plan, plan_command(plan, more));
-    json_t *table = tsr_html_table("probes", "What was tried");
-    tsr_html_column(table, "value", largest->words, "1");
-    tsr_html_column(table, "needs", "needs", "bytes");
-    tsr_html_column(table, "fits", "fits", "flag");
-    tsr_html_column(table, "failure", "why not", "text");
+    const struct tsr_html_column columns[] = {
+        {"value", largest->words, "1"}, {"needs", "needs", "bytes"}, {"fits", "fits", "flag"},
+        {"failure", "why not", "text"}, {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("probes", "What was tried", columns);
     for (size_t i = 0; i < largest->n; i++) {
         const struct tsr_plan_probe *p = &largest->probes[i];
         tsr_html_row(table, json_pack("[I, o, b, o]", (json_int_t)p->value,

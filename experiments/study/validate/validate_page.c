@@ -9,17 +9,20 @@
 
 static json_t *rows_table(const struct tsr_validation *v)
 {
-    json_t *table = tsr_html_table("rows", "Every row");
-    tsr_html_column(table, "row", "row", "text");
-    tsr_html_column(table, "what", "what", "text");
-    tsr_html_column(table, "gpu", "GPU", "text");
-    tsr_html_column(table, "gpus", "GPUs", "1");
-    tsr_html_column(table, "quantity", "quantity", "text");
-    tsr_html_column(table, "predicted", "predicted", "figure");
-    tsr_html_column(table, "measured", "measured", "figure");
-    tsr_html_column(table, "error", "error", "error");
-    tsr_html_column(table, "counts", "counts", "flag");
-    tsr_html_column(table, "reason", "not modelled because", "text");
+    static const struct tsr_html_column columns[] = {
+        {"row", "row", "text"},
+        {"what", "what", "text"},
+        {"gpu", "GPU", "text"},
+        {"gpus", "GPUs", "1"},
+        {"quantity", "quantity", "text"},
+        {"predicted", "predicted", "figure"},
+        {"measured", "measured", "figure"},
+        {"error", "error", "error"},
+        {"counts", "counts", "flag"},
+        {"reason", "not modelled because", "text"},
+        {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("rows", "Every row", columns);
     for (size_t i = 0; i < v->n_points; i++) {
         const struct tsr_point *p = &v->points[i];
         bool predicted = p->status == TSR_POINT_PREDICTED;
@@ -85,15 +88,18 @@ static const char *unit_of(const struct tsr_validation *v, const char *quantity)
 
 static tsr_status add_quantities(const struct tsr_validation *v, json_t *page)
 {
-    json_t *table = tsr_html_table("quantities", "Errors by quantity");
-    tsr_html_column(table, "quantity", "quantity", "text");
-    tsr_html_column(table, "n", "rows", "1");
-    tsr_html_column(table, "median", "median", "error");
-    tsr_html_column(table, "mean", "mean", "error");
-    tsr_html_column(table, "p90", "p90", "error");
-    tsr_html_column(table, "max", "max", "error");
-    tsr_html_column(table, "bias", "bias", "error");
-    tsr_html_column(table, "no", "not modelled", "1");
+    static const struct tsr_html_column columns[] = {
+        {"quantity", "quantity", "text"},
+        {"n", "rows", "1"},
+        {"median", "median", "error"},
+        {"mean", "mean", "error"},
+        {"p90", "p90", "error"},
+        {"max", "max", "error"},
+        {"bias", "bias", "error"},
+        {"no", "not modelled", "1"},
+        {NULL, NULL, NULL},
+    };
+    json_t *table = tsr_html_table("quantities", "Errors by quantity", columns);
     for (size_t i = 0; i < v->n_points; i++) {
         const char *quantity = v->points[i].quantity;
         struct tsr_point_class which = {.quantity = quantity};
