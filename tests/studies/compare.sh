@@ -43,10 +43,10 @@ has "$out" "out of memory"
 
 # The command under the table repeats the row: with what --set changed, or the resolved file.
 for folder in "" "$tmp/changed"; do
-    works compare "$flagship" --only fsdp --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder"}
+    works compare "$flagship" --only fsdp --wide --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder"}
     [ -s "$err" ] && complain "something on stderr"
     grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/rows"
-    command=$(sed -n "s|^    tessera run |\"$TESSERA\" run |p" "$out")
+    command=$(sed -n "s|^    tessera run \(.*\)|\"$TESSERA\" run \1 --wide|p" "$out")
     case $folder in
     "") has "$out" "$flagship --strategy fsdp --set seq=4096 --set 'phases=[init, step1]' --on sim" ;;
     *) has "$out" "$folder/experiment.yaml --strategy fsdp --on sim" ;;
@@ -61,25 +61,25 @@ done
 winner() { # NAME: the row with the star, and what the command under the table runs
     checks=$((checks + 2))
     [ "$(sed -n 's/^| \([^ ]*\) \*[~^]* *|.*/\1/p' "$out")" = "$1" ] || complain "the winner is not $1: $(grep ' \*' "$out")"
-    eval "$(sed -n "s|^    tessera run |\"$TESSERA\" run |p" "$out")" >"$tmp/run" 2>&1 || complain "the command of $1 fails"
+    eval "$(sed -n "s|^    tessera run \(.*\)|\"$TESSERA\" run \1 --wide|p" "$out")" >"$tmp/run" 2>&1 || complain "the command of $1 fails"
     row() { sed -n "s/^| $1[ *~^]*| *\([0-9.]* |.*\)/\1/p" "$2" | head -n 1 | tr -d ' '; }
     [ "$(row "$1" "$out")" = "$(row "${1%%@*}" "$tmp/run")$(row "$1" "$tmp/run" | grep @)" ] ||
         [ "$(row "$1" "$out")" = "$(row "$1" "$tmp/run")" ] || complain "the command of $1 runs something else"
 }
 small="$flagship --set model=llama-3.2-1b --set clip=true"
-works compare $small --only fsdp --set 'sweeps={batch: [1, 2]}'
+works compare $small --wide --only fsdp --set 'sweeps={batch: [1, 2]}'
 winner fsdp@batch=2
 has "$out" "by time per token and GPU (marked" "--strategy fsdp --set model=llama-3.2-1b --set clip=true --set batch=2 --on sim"
-works compare $small --only fsdp --set 'sweeps={precision.reduce: [bf16, f32], clip: [false, true]}'
+works compare $small --wide --only fsdp --set 'sweeps={precision.reduce: [bf16, f32], clip: [false, true]}'
 winner fsdp@reduce=f32@clip=true
 has "$out" "| fsdp@reduce=bf16@clip=false ~ " "| fsdp@reduce=f32@clip=false ~ " "Faster, but it changes what is computed (~): fsdp@reduce=bf16@clip=false" \
     "less time per token and GPU: precision.reduce: bf16, clip: false." "never the winner over rows that do not"
-works compare $small --only fsdp --set 'sweeps={sim.nic_bw: [0, 1e12], world: [4, 8], cluster: [dgx-h100-1]}'
+works compare $small --wide --only fsdp --set 'sweeps={sim.nic_bw: [0, 1e12], world: [4, 8], cluster: [dgx-h100-1]}'
 winner fsdp@nic_bw=0@world=8@cluster=dgx-h100-1
 has "$out" "| fsdp@nic_bw=0@world=4@cluster=dgx-h100-1 ^ "
-works compare $small --only fsdp --set 'sweeps={gpu: [h200-sxm, h100-sxm5-80g], clip: [true]}'
+works compare $small --wide --only fsdp --set 'sweeps={gpu: [h200-sxm, h100-sxm5-80g], clip: [true]}'
 winner fsdp@gpu=h200-sxm@clip=true
-works compare "$flagship" --only fsdp --set world=2 --set seq=6144 --set 'sweeps={optimizer.state: [master, bf16]}'
+works compare "$flagship" --wide --only fsdp --set world=2 --set seq=6144 --set 'sweeps={optimizer.state: [master, bf16]}'
 has "$out" "| fsdp@state=bf16 *~ " "fsdp@state=bf16, which changes optimizer.state: bf16 (nothing fits without such a change)"
 
 # Sweeps

@@ -149,6 +149,7 @@ static void put_line(FILE *out, struct span line)
 struct table {
     size_t n; /* cells of a row */
     size_t widths[MAX_CELLS];
+    size_t heads[MAX_CELLS]; /* widths of the first row's, which go on in no other row */
     bool left[MAX_CELLS];
 };
 
@@ -188,6 +189,8 @@ static void measure(const char *text, size_t n, struct table *table)
                 table->left[c] = cells[c].n && cells[c].at[cells[c].n - 1] != ':';
             else if (width > table->widths[c])
                 table->widths[c] = width;
+            if (row.at == text)
+                table->heads[c] = width;
         }
     }
 }
@@ -207,6 +210,7 @@ static void shrink(struct table *table)
         size_t widest = MAX_CELLS;
         for (size_t c = 0; c < table->n; c++)
             if (table->left[c] && table->widths[c] > LEAST_CELL &&
+                table->widths[c] > table->heads[c] &&
                 (widest == MAX_CELLS || table->widths[c] > table->widths[widest]))
                 widest = c;
         if (widest == MAX_CELLS)
@@ -273,17 +277,26 @@ static void put_rule(FILE *out, const struct table *table)
     fputs("|\n", out);
 }
 
-/* `n` bytes of rows. Those that fit stay as they are. */
+/* Rows that fit stay as they are, and so do those that are no rows, but for lines that begin so. */
+static bool is_wide_table(const char *text, size_t n)
+{
+    bool wide = false;
+    for (const char *at = text; at < text + n;) {
+        struct span row = next_line(&at);
+        wide |= columns_of(row) > TSR_PAGE_COLUMNS;
+        if (row.at[row.n - 1] != '|')
+            return false;
+    }
+    return wide;
+}
+
+/* `n` bytes of rows. */
 static void put_table(FILE *out, const char *text, size_t n)
 {
     struct table table = {0};
-    size_t widest = 0;
-    for (const char *at = text; at < text + n;) {
-        size_t width = columns_of(next_line(&at));
-        widest = width > widest ? width : widest;
-    }
-    if (widest <= TSR_PAGE_COLUMNS) {
-        put(out, (struct span){text, n});
+    if (!is_wide_table(text, n)) {
+        for (const char *at = text; at < text + n;)
+            put_line(out, next_line(&at));
         return;
     }
     measure(text, n, &table);

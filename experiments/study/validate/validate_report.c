@@ -166,6 +166,17 @@ static void put_point(FILE *out, const struct tsr_validation *v, const struct ts
             p->reason ? tsr_show_line(p->reason).text : "");
 }
 
+/* Classes that are reported, not claimed. */
+static void put_small(FILE *out, const struct class_list *list)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].stats.n < CLAIMED)
+            fprintf(out, "%s%s", n++ ? "; " : "\nOf fewer than 10 rows, reported and not claimed: ",
+                    tsr_show(list->items[i].name).text);
+    fputs(n ? ".\n" : "", out);
+}
+
 static void put_summary(FILE *out, const char *quantity, const struct class_list *list)
 {
     fprintf(out, "\n%s\n\n", tsr_show_line(quantity).text);
@@ -186,9 +197,9 @@ static void put_summary(FILE *out, const char *quantity, const struct class_list
             fprintf(out, " %11s |", "-");
         else
             fprintf(out, " %11.3f |", item->rank);
-        fprintf(out, " %12zu |%s\n", item->stats.not_modelled,
-                item->stats.n < CLAIMED ? " fewer than 10 rows: reported, not claimed" : "");
+        fprintf(out, " %12zu |\n", item->stats.not_modelled);
     }
+    put_small(out, list);
 }
 
 /* Columns that nothing is read from, if there are any. */
