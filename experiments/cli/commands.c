@@ -16,10 +16,11 @@ const struct tsr_command tsr_commands[] = {
          .formats = "md, csv or json (default md)",
          .text =
          "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
-         "row each: step time, tokens per second, MFU, peak memory against the card, exposed\n"
-         "communication, bytes sent. With --out: summary.csv and summary.json, and per strategy a\n"
-         "memory timeline, a stream timeline, a Perfetto trace, a memory snapshot (snapshot.pickle,\n"
-         "for pytorch.org/memory_viz), pictures, and report.html, a page with all of it to look at.\n"
+         "row each: step time, tokens per second, MFU, peak memory against the card, the share of\n"
+         "exposed communication; with --wide also bytes sent and the first step. With --out:\n"
+         "summary.csv and summary.json, and per strategy a memory timeline, a stream timeline, a\n"
+         "Perfetto trace, a memory snapshot (snapshot.pickle, for pytorch.org/memory_viz), pictures, and\n"
+         "report.html, a page with all of it to look at.\n"
          "Traces and snapshots are large: the first 8 strategies get them; of others --only NAME,\n"
          "none with --no-traces.\n"
          "\n"

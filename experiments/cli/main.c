@@ -9,6 +9,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/cli/args/progress.h"
 #include "experiments/cli/commands.h"
 #include "experiments/cli/manual/manual.h"
@@ -146,8 +147,7 @@ static tsr_status help(const char *topic)
     const struct tsr_command *command = find(topic);
     if (!command)
         return unknown_command(topic);
-    tsr_usage_print(stdout, &command->usage);
-    return TSR_OK;
+    return tsr_usage_show(&command->usage);
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* nccl_buffers.h: device memory of one NCCL communicator on one GPU, part by part. Private to sim/.
  *
- * The rules are those of NVIDIA/nccl as its source had them in 2025 (2.28; not read again release by
- * release), by the name of the file that has each. Other releases may differ: what holds this to
+ * The rules are those of NVIDIA/nccl as its source had them in 2025 (2.28; not read again release
+ * by release), by the name of the file that has each. Other releases may differ: what holds this to
  * reality are the published figures in tests/sim/test_nccl_memory.c.
  *
  * init.cc, computeBuffSizes(): a connection has three buffers: LL 512 KiB (512 threads x 8 lines x

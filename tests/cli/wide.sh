@@ -48,6 +48,10 @@ has "$out" "| fsdp *"
 narrow validate experiments/validation/llmc.csv
 has "$out" "NOT MODELLED"
 
+for command in $("$TESSERA" help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v -x -e help -e tessera); do
+    narrow help "$command"
+done
+
 # Names are whole, in the rows below.
 grep -A 20 '^| fsdp-with-a-' "$tmp/long" | sed '/^$/q' | cut -d'|' -f2 | tr -d ' \n' >"$tmp/name"
 has "$tmp/name" "$long"

@@ -228,6 +228,16 @@ equal "step time" "$(step "$(value "$out" what_if step_s)")" \
 equal "step time of a what-if" \
     "$(step "$(sed -n '/"checkpoint.every=full"$/,/"step_s"/s/.*"step_s": //p' "$out" | head -n 1)")" \
     "$(step "$(column "$tmp/compare.csv" fsdp-checkpoint step_time_s)")"
+# Steps are compared by the token: what a change gives or takes is told for the tokens of the strategy's own step.
+checks=$((checks + 1))
+cp "$out" "$tmp/timed.json"
+python3 - "$tmp/timed.json" <<'END' || complain "what-ifs are not compared by the token"
+import json, sys
+what_if = json.load(open(sys.argv[1]))["what_if"]
+timed = [r for r in what_if["rows"] if r["step_s"] is not None]
+assert len(timed) > 20 and what_if["base"]["tokens_per_gpu_and_step"] == 8192
+assert all(r["tokens_per_gpu_and_step"] == 8192 for r in timed)
+END
 
 # ---- text ----------------------------------------------------------------------------------------
 

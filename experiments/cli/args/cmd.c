@@ -6,6 +6,7 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/args/page.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/study.h"
 #include "sim/base/text.h"
@@ -29,7 +30,7 @@ int tsr_command(const struct tsr_usage *usage, tsr_command_fn run, int argc, cha
     int success = TSR_EXIT_OK;
     tsr_status status = tsr_args_parse(usage, argc, argv, &args, &help);
     if (status == TSR_OK && help)
-        tsr_usage_print(stdout, usage);
+        status = tsr_usage_show(usage);
     else if (status == TSR_OK)
         status = run(usage, &args, &success);
     return tsr_finish(status, success);

@@ -355,6 +355,14 @@ tsr_status tsr_page_end(struct tsr_page *page, tsr_status status)
     return status == TSR_OK ? tsr_flush(stdout, "standard output") : status;
 }
 
+tsr_status tsr_usage_show(const struct tsr_usage *usage)
+{
+    struct tsr_page page;
+    TSR_TRY(tsr_page_begin(NULL, &page));
+    tsr_usage_print(page.out, usage);
+    return tsr_page_end(&page, TSR_OK);
+}
+
 const char *tsr_page_format(const struct tsr_args *args)
 {
     return args->wide && !strcmp(args->format, "md") ? "wide" : args->format;

@@ -27,6 +27,9 @@ tsr_status tsr_page_begin(const struct tsr_args *args, struct tsr_page *page) TS
  * a failure, and returns it. Errors: TSR_EIO, TSR_ENOMEM. */
 tsr_status tsr_page_end(struct tsr_page *page, tsr_status status) TSR_MUST_USE;
 
+/* The help of a subcommand, laid out so. Errors: as tsr_page_end(). */
+tsr_status tsr_usage_show(const struct tsr_usage *usage) TSR_MUST_USE;
+
 /* "wide" if --wide is given and the format is "md", else the format: of reports whose tables have
  * columns of which some are only shown where there is room. */
 const char *tsr_page_format(const struct tsr_args *args);

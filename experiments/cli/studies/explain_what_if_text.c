@@ -55,6 +55,16 @@ static const char *host_text(const json_t *row, const json_t *base, char text[HO
     return text;
 }
 
+/* How long the tokens of the strategy's own step take in a row: rows are alike by time per token
+ * and GPU, however many a step of theirs has. */
+static double comparable_s(const json_t *row, const json_t *base)
+{
+    double step = json_real_value(json_object_get(row, "step_s"));
+    json_int_t tokens = tsr_json_int(row, "tokens_per_gpu_and_step");
+    json_int_t of_base = tsr_json_int(base, "tokens_per_gpu_and_step");
+    return tokens && of_base ? step / (double)tokens * (double)of_base : step;
+}
+
 static void print_change(FILE *out, const json_t *row, const json_t *base)
 {
     char allocated[TEXT_BYTES + 1], reserved[TEXT_BYTES + 1], peak[TEXT_BYTES], changes[256];
@@ -66,7 +76,7 @@ static void print_change(FILE *out, const json_t *row, const json_t *base)
             change_text(tsr_json_int(row, "saves_reserved_bytes"), reserved),
             tsr_bytes_text((double)tsr_json_int(row, "allocated_bytes"), peak));
     if (json_is_real(was) && json_is_real(step))
-        fprintf(out, " %+8.1f ms", 1e3 * (json_real_value(step) - json_real_value(was)));
+        fprintf(out, " %+8.1f ms", 1e3 * (comparable_s(row, base) - json_real_value(was)));
     else if (json_is_real(was))
         fprintf(out, " %11s", "?");
     fprintf(out, "  %s%s%s%s\n", changes, effect_text(row), host_text(row, base, host),
@@ -82,14 +92,13 @@ static bool is_already_set(const json_t *row, const json_t *base)
 /* Nothing that the table would show differs from the strategy itself. */
 static bool has_no_effect(const json_t *row, const json_t *base)
 {
-    const json_t *step = json_object_get(row, "step_s"), *was = json_object_get(base, "step_s");
     if (!json_is_null(json_object_get(row, "failure")) || tsr_json_flag(row, "already_set"))
         return false;
     if (tsr_json_int(row, "saves_allocated_bytes") || tsr_json_int(row, "saves_reserved_bytes") ||
         host_bytes(row) != host_bytes(base))
         return false;
     return json_equal(json_object_get(row, "verdict"), json_object_get(base, "verdict")) &&
-           fabs(json_real_value(step) - json_real_value(was)) < LEAST_STEP_S;
+           fabs(comparable_s(row, base) - comparable_s(base, base)) < LEAST_STEP_S;
 }
 
 /* It needs more than the card has, and saves nothing either. */

@@ -141,7 +141,8 @@ struct tsr_what_if_row {
     uint64_t allocated, reserved, needed, host, pinned;
     int fits;                                /* enum tsr_fits */
     int64_t saves_allocated, saves_reserved; /* negative: it takes more */
-    double step_s;                           /* seconds; negative: not simulated */
+    uint64_t tokens; /* of one GPU and step; 0: not known: by time per token rows are compared */
+    double step_s;   /* seconds; negative: not simulated */
 };
 
 /* Combinations of what-ifs that save. */

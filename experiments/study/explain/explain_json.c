@@ -246,6 +246,7 @@ static json_t *row_json(const struct tsr_what_if_row *r)
     json_object_set_new(row, "verdict", ok ? json_string(tsr_fits_word(r->fits)) : json_null());
     json_object_set_new(row, "saves_allocated_bytes", bytes_json(ok, (uint64_t)r->saves_allocated));
     json_object_set_new(row, "saves_reserved_bytes", bytes_json(ok, (uint64_t)r->saves_reserved));
+    json_object_set_new(row, "tokens_per_gpu_and_step", bytes_json(ok && r->tokens, r->tokens));
     json_object_set_new(row, "step_s", ok && r->step_s >= 0 ? json_real(r->step_s) : json_null());
     return row;
 }

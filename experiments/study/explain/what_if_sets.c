@@ -118,6 +118,7 @@ static tsr_status row_of(const struct study *study, const struct combination *c,
                                     .fits = r->fits,
                                     .saves_allocated = (int64_t)(base->allocated - r->allocated),
                                     .saves_reserved = (int64_t)(base->reserved - r->reserved),
+                                    .tokens = r->tokens_per_rank,
                                     .step_s = r->step_s};
     out->failure = tsr_arena_strdup(study->arena, r->failure);
     if (!out->failure)
