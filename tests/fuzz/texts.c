@@ -117,7 +117,7 @@ static void arguments(const uint8_t *data, size_t n)
     enum { MOST = 64 };
     static struct tsr_args args;
     char *text = tsr_fuzz_string(data, n), *argv[MOST + 2];
-    size_t n_commands = 0;
+    size_t n_commands = 1;
     int argc = 1;
     bool help;
     while (tsr_commands[n_commands].run)
@@ -190,7 +190,7 @@ static void plan_resume(const uint8_t *data, size_t n)
         return;
     uint8_t *file = calloc(1, HEAD_BYTES + room);
     memcpy(&record_bytes, resume_head + RECORD_BYTES_AT, sizeof record_bytes);
-    if (!file || record_bytes > 1 << 14)
+    if (!file || !record_bytes || record_bytes > 1 << 14)
         abort(); /* records are smaller */
     bool whole = data[0] & 1;
     memcpy(file + (whole ? 0 : HEAD_BYTES), data + 1, n - 1);

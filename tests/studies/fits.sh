@@ -62,7 +62,7 @@ check("at init", row("old", "fsdp")["nccl_bytes"] == (24 * 24 + 256 + 256) * MIB
 P
 
 # The table says it, and what the word means once.
-works compare "$flagship" --only fsdp,fsdp-reshard-4
+works compare "$flagship" --only fsdp,fsdp-reshard-4 --wide
 has "$out" "| yes, retries |" "frees what it has cached and asks again: fsdp-reshard-4" "x a step, +"
 [ "$(grep -c 'asks again' "$out")" = 1 ] || complain "retries are not explained once"
 works compare "$flagship" --only fsdp
@@ -87,6 +87,6 @@ if "$TESSERA" run "$TSR_SOURCE_DIR/experiments/small/llama.yaml" --on host --ran
     --set train.steps=3 --profile --out "$tmp/run" >"$out" 2>"$err"; then
     has "$tmp/run/measured/summary.json" '"verdict": "yes"'
 fi
-works sim "$flagship" --strategy fsdp-reshard-4
+works sim "$flagship" --strategy fsdp-reshard-4 --wide
 has "$out" "| yes, retries |"
 finish

@@ -7,7 +7,7 @@
 #include "experiments/study/base/files.h"
 #include "sim/base/text.h"
 
-enum { MAX_CELLS = 32, LEAST_CELL = 8, SEPARATOR = 3 /* "| " and " " */ };
+enum { MAX_CELLS = 32, LEAST_CELL = 7, SEPARATOR = 3 /* "| " and " " */ };
 
 /* A part of the report; texts of reports have no escapes left, so a character is a column. */
 struct span {
@@ -150,6 +150,7 @@ struct table {
     size_t n; /* cells of a row */
     size_t widths[MAX_CELLS];
     size_t heads[MAX_CELLS]; /* widths of the first row's, which go on in no other row */
+    size_t words[MAX_CELLS]; /* widths of the longest words */
     bool left[MAX_CELLS];
 };
 
@@ -176,6 +177,19 @@ static bool is_rule(struct span row)
     return row.n > 1 && strspn(row.at, "|:-") >= row.n;
 }
 
+static size_t longest_word(struct span cell)
+{
+    size_t longest = 0;
+    for (size_t i = 0; i < cell.n;) {
+        struct span word = {cell.at + i, 0};
+        while (i < cell.n && cell.at[i] != ' ')
+            word.n++, i++;
+        longest = columns_of(word) > longest ? columns_of(word) : longest;
+        i++;
+    }
+    return longest;
+}
+
 /* The first `n` bytes of a text: its rows. */
 static void measure(const char *text, size_t n, struct table *table)
 {
@@ -191,6 +205,8 @@ static void measure(const char *text, size_t n, struct table *table)
                 table->widths[c] = width;
             if (row.at == text)
                 table->heads[c] = width;
+            size_t word = is_rule(row) ? 0 : longest_word(cells[c]);
+            table->words[c] = word > table->words[c] ? word : table->words[c];
         }
     }
 }
@@ -203,16 +219,28 @@ static size_t width_of(const struct table *table)
     return width;
 }
 
-/* Takes columns from the widest one that has words until the table fits, or has no more to give. */
+/* The widest column of words that may become narrower: between words, and only if that is not
+ * enough inside them. MAX_CELLS: none. */
+static size_t widest_of(const struct table *table, bool inside_words)
+{
+    size_t widest = MAX_CELLS;
+    for (size_t c = 0; c < table->n; c++) {
+        size_t width = table->widths[c];
+        if (table->left[c] && width > LEAST_CELL && width > table->heads[c] &&
+            (inside_words || width > table->words[c]) &&
+            (widest == MAX_CELLS || width > table->widths[widest]))
+            widest = c;
+    }
+    return widest;
+}
+
+/* Makes columns narrower until the table fits, or none has more to give. */
 static void shrink(struct table *table)
 {
     for (size_t width = width_of(table); width > TSR_PAGE_COLUMNS; width--) {
-        size_t widest = MAX_CELLS;
-        for (size_t c = 0; c < table->n; c++)
-            if (table->left[c] && table->widths[c] > LEAST_CELL &&
-                table->widths[c] > table->heads[c] &&
-                (widest == MAX_CELLS || table->widths[c] > table->widths[widest]))
-                widest = c;
+        size_t widest = widest_of(table, false);
+        if (widest == MAX_CELLS)
+            widest = widest_of(table, true);
         if (widest == MAX_CELLS)
             return;
         table->widths[widest]--;
