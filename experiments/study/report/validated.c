@@ -307,8 +307,33 @@ static void put_class(FILE *out, const struct tsr_measured_class *c)
             *c->stack ? c->stack : "no stack");
 }
 
-static void put_error(FILE *out, const struct tsr_validated *v)
+static bool same_class(const struct tsr_measured_class *a, const struct tsr_measured_class *b)
 {
+    return a->rows == b->rows && a->min_gpus == b->min_gpus && a->max_gpus == b->max_gpus &&
+           !strcmp(a->api, b->api) && !strcmp(a->gpu, b->gpu) && !strcmp(a->models, b->models) &&
+           !strcmp(a->stack, b->stack) && !strcmp(a->source, b->source);
+}
+
+/* `before`: of the lines above this one. */
+static void put_measured(FILE *out, const struct tsr_validated *before, size_t n_before,
+                         const struct tsr_measured_class *c)
+{
+    for (size_t i = 0; i < n_before; i++)
+        if (same_class(&before[i].nearest, c)) {
+            fprintf(out, "measured: as for %s", before[i].api);
+            return;
+        }
+    fputs("measured: ", out);
+    put_class(out, c);
+    fprintf(out, ": median %.1f %%, 90 %% within %.1f %%, largest %.1f %% (%u row%s of %s",
+            100 * c->median, 100 * c->p90, 100 * c->max, (unsigned)c->rows, c->rows == 1 ? "" : "s",
+            c->source);
+    fputs(c->rows < TSR_VALIDATED_CLAIM ? ": too few to claim an error)" : ")", out);
+}
+
+static void put_error(FILE *out, const struct tsr_validated *all, size_t i)
+{
+    const struct tsr_validated *v = &all[i];
     const struct tsr_measured_class *c = &v->nearest;
     fprintf(out, "%s of time, %s on %s, %s: ", c->rows && !v->differs ? "Validated error" : "Error",
             v->api, v->gpu, v->many_nodes ? "more than one node" : "one node");
@@ -316,12 +341,7 @@ static void put_error(FILE *out, const struct tsr_validated *v)
         fputs("nobody's measurements are known (no class in validation/errors.json).\n", out);
         return;
     }
-    fputs("measured: ", out);
-    put_class(out, c);
-    fprintf(out, ": median %.1f %%, 90 %% within %.1f %%, largest %.1f %% (%u row%s of %s",
-            100 * c->median, 100 * c->p90, 100 * c->max, (unsigned)c->rows, c->rows == 1 ? "" : "s",
-            c->source);
-    fputs(c->rows < TSR_VALIDATED_CLAIM ? ": too few to claim an error)" : ")", out);
+    put_measured(out, all, i, c);
     if (v->differs)
         fputs("; yours differs in ", out);
     put_differences(out, v->differs);
@@ -336,7 +356,7 @@ void tsr__put_validated(FILE *out, const struct tsr_study_info *info)
     if (info->time_sources)
         fprintf(out, "Times come from %s.\n", info->time_sources);
     for (size_t i = 0; i < info->n_validated; i++)
-        put_error(out, &info->validated[i]);
+        put_error(out, info->validated, i);
 }
 
 static json_t *error_json(const struct tsr_measured_class *c)
