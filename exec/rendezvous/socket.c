@@ -15,6 +15,9 @@
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef TSR_STATIC
+#include <nss.h>
+#endif
 
 enum { BACKLOG = 1024, FIRST_PAUSE_MS = 5, LONGEST_PAUSE_MS = 500, REASON = 160 };
 
@@ -53,6 +56,9 @@ static struct addrinfo *resolve(const char *addr, uint16_t port, char *reason)
     char service[8];
     (void)snprintf(service, sizeof service, "%u", port);
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+#ifdef TSR_STATIC /* what else nsswitch.conf may name would have to be loaded */
+    (void)__nss_configure_lookup("hosts", "files dns");
+#endif
     int error = getaddrinfo(addr, service, &hints, &list);
     if (error == 0)
         return list;

@@ -21,6 +21,22 @@ static bool has_blas, has_onednn;
 static char refused[64]; /* a value of TESSERA_PRODUCTS that is none */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
+#ifdef TSR_STATIC
+
+/* A program without shared libraries can load none: those of the machine want a C library of their
+ * own. */
+static void load_blas(void)
+{
+    has_blas = false;
+}
+
+static void load_onednn(void)
+{
+    has_onednn = false;
+}
+
+#else
+
 static bool find(void *library, const char *name, void *function)
 {
     void *symbol = dlsym(library, name);
@@ -87,6 +103,8 @@ static void load_onednn(void)
         (void)dlclose(library);
 #endif
 }
+
+#endif
 
 static void load(void)
 {
