@@ -86,9 +86,9 @@ done
 [ -z "$from" ] || [ -d "$from" ] || fail 2 "--sources: found $from, which is no folder"
 [ "$(uname -sm)" = "Linux x86_64" ] || fail 2 "found $(uname -sm); allowed: Linux x86_64"
 [ -z "$from" ] || from=$(cd "$from" && pwd)
-mkdir -p "$out/sources" "$out/libraries$here"
+mkdir -p "$out/sources" "$out/libraries"
 out=$(cd "$out" && pwd)
-work=$out/libraries$here
+work=$out/libraries
 prefix=$work/prefix
 log=$out/log
 jobs=${TSR_JOBS:-$(nproc 2>/dev/null || echo 2)}
@@ -127,7 +127,9 @@ checked() { # FILE SUM
 fetch() {
     local archive=$2 sum=$3 address=$4 file=$out/sources/$2
     if [ -n "$from" ]; then
-        checked "$from/$archive" "$sum" || fail 2 "$from/$archive: not there, or its SHA-256 is not $sum"
+        [ -f "$from/$archive" ] || fail 2 "$from/$archive is not there; --list has all names and addresses"
+        checked "$from/$archive" "$sum" ||
+            fail 2 "$from/$archive: found SHA-256 $(sha256sum <"$from/$archive" | cut -d ' ' -f 1); allowed: $sum"
         return
     fi
     if ! checked "$file" "$sum"; then
@@ -279,7 +281,8 @@ stage() {
 
 # The archive gets its name when it is whole and its program has run.
 pack() {
-    local version name archive
+    local version name archive alone=(env -i)
+    [ -z "$here" ] || alone=(env) # modules may have said where libraries are
     version=$(sed -n 's/^project(tessera VERSION \([0-9.]*\).*/\1/p' "$top/CMakeLists.txt")
     name=tessera-$version-x86_64$here
     archive=$out/$name.tar.gz
@@ -289,7 +292,7 @@ pack() {
     if [ -z "$here" ] && [[ $(readelf -lW "$out/stage/$name/bin/tessera") == *INTERP* ]]; then
         fail 1 "$out/stage/$name/bin/tessera is not static"
     fi
-    [[ $(cd / && env -i "$out/stage/$name/bin/tessera" --version) == "tessera $version"* ]] || fail 1 "the program does not run"
+    [[ $(cd / && "${alone[@]}" "$out/stage/$name/bin/tessera" --version) == "tessera $version"* ]] || fail 1 "the program does not run"
     tar -C "$out/stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -9n >"$archive.new"
     mv "$archive.new" "$archive"
     say "made $archive: $(stat -c %s "$archive") bytes, the program in it $(stat -c %s "$out/stage/$name/bin/tessera") bytes"

@@ -5,9 +5,10 @@
 set -euo pipefail
 [ -n "${TESSERA:-}" ] && [[ $("$TESSERA" help) == *"  compare "* ]] || exit 77
 script=$TSR_SOURCE_DIR/experiments/portable.sh
-archive=$(find "${TSR_PORTABLE:-$TSR_SOURCE_DIR/build-portable}" -maxdepth 1 -name 'tessera-*-x86_64.tar.gz' 2>/dev/null || true)
-[ -n "$archive" ] || {
-    echo "skipped: there is no portable program; experiments/portable.sh makes one"
+version=$("$TESSERA" --version)
+archive=${TSR_PORTABLE:-$TSR_SOURCE_DIR/build-portable}/${version/ /-}-x86_64.tar.gz
+[ -f "$archive" ] || {
+    echo "skipped: there is no $archive; experiments/portable.sh makes it"
     exit 77
 }
 work=$(mktemp -d)
