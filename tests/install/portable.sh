@@ -27,11 +27,11 @@ for file in "$archive" "$root/bin/tessera"; do
         exit 1
     }
 done
-LC_ALL=C readelf -dW "$root/bin/tessera" | grep -xF "There is no dynamic section in this file."
-LC_ALL=C readelf -lW "$root/bin/tessera" >"$work/segments"
-if grep INTERP "$work/segments"; then
+dynamic=$(LC_ALL=C readelf -ldW "$root/bin/tessera")
+[[ $dynamic == *"There is no dynamic section in this file."* && $dynamic != *INTERP* ]] || {
+    echo "the program needs shared libraries: $dynamic"
     exit 1
-fi
+}
 
 # alone WORD...: the program where nothing is but what was unpacked, as far as this machine allows that.
 mkdir "$root/proc"
