@@ -52,7 +52,7 @@ list_one() {
 }
 
 digest() {
-    (cd "$top" && find CMakeLists.txt LICENSE engine sim exec experiments plots -type f ! -name '*.md' ! -name '*.png' -print0 |
+    (cd "$top" && find CMakeLists.txt LICENSE engine sim exec experiments plots -type f ! -name '*.md' ! -name '*.png' ! -name '*.pyc' -print0 |
         LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum | cut -d ' ' -f 1)
 }
 
