@@ -136,7 +136,6 @@ static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
         status = tsr_tensor_parallel_model(engine, "tp", job->settings->sequence_parallel);
     if (status != TSR_OK)
         return tsr_node_wrap_error(tsr_job_at(job, "tp"), status, "tp");
-    TSR_TRY(tsr_apply_checkpoint(job, engine));
     TSR_TRY(tsr_apply_wrap(job, engine));
     TSR_TRY(apply_two_level(job, engine));
     TSR_TRY(separate_reductions(job, engine));

@@ -17,8 +17,7 @@ tsr_status tsr_build_aside(const struct tsr_job *job, tsr_engine_fn use, void *u
 /* Finds mistakes before anything runs. */
 tsr_status tsr_build_check(const struct tsr_job *job) TSR_MUST_USE;
 
-/* wrap.c: groups and prefetch lists. */
-tsr_status tsr_apply_checkpoint(const struct tsr_job *job, struct tsr_engine *engine) TSR_MUST_USE;
+/* wrap.c: checkpointed blocks, groups and prefetch lists. */
 tsr_status tsr_apply_wrap(const struct tsr_job *job, struct tsr_engine *engine) TSR_MUST_USE;
 
 /* A list of modules. */
