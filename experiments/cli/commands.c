@@ -12,7 +12,7 @@ const struct tsr_command tsr_commands[] = {
          .synopsis = "FILE [--out DIR] [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
                     TSR_OPT_ONLY | TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE |
-                    TSR_OPT_SAMPLES | TSR_OPT_FILES,
+                    TSR_OPT_SAMPLES | TSR_OPT_FILES | TSR_OPT_EMIT,
          .formats = "md, csv or json (default md)",
          .text =
          "Simulates each strategy of the experiment file until its step repeats itself, and prints a\n"
@@ -29,12 +29,17 @@ const struct tsr_command tsr_commands[] = {
          "and N from a Slurm array, srun, mpirun or torchrun. --merge DIR... makes of the parts the\n"
          "table and the files of one run.\n"
          "\n"
+         "--emit torch DIR leaves a Python file per strategy there, build_mesh() and apply(model, mesh),\n"
+         "which needs PyTorch alone; torchtitan and accelerate: their configuration. Each says at its\n"
+         "top what was predicted, and which keys it does not say.\n"
+         "\n"
          "Exit status: 0 also when strategies do not fit (the table says so), 1 the machine failed,\n"
          "2 a mistake in the file or the options.\n"
          "\n"
          "Examples\n"
          "  tessera compare experiments/flagship/dgx-h100-8.yaml --out out/dgx\n"
          "  tessera compare FILE --only fsdp,ddp --set batch=2 --format csv\n"
+         "  tessera compare FILE --only fsdp --emit torch out/code\n"
          "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out out\n"
          "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"}},
 
@@ -284,7 +289,7 @@ const struct tsr_command tsr_commands[] = {
          .line = "find the fastest strategies that fit, or the largest batch, seq or model",
          .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
          .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
-                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON,
+                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON | TSR_OPT_EMIT,
          .formats = "md, csv or json (default md)",
          .text =
          "Tries every combination of some settings on top of one strategy. Prints the N fastest that\n"
@@ -295,7 +300,8 @@ const struct tsr_command tsr_commands[] = {
          "What cannot fit is not emitted and what cannot win is not simulated; nothing is lost by that\n"
          "(--exhaustive does without). With --max: the largest value that fits. With --out: plan.csv,\n"
          "summary.json, a picture and report.html. Ctrl-C ends the search and prints the best so far;\n"
-         "--resume goes on with what it left in --out DIR. experiments/guide/plan.md tells more.\n"
+         "--resume goes on with what it left in --out DIR. --emit torch DIR leaves what was found as\n"
+         "code (tessera help compare). experiments/guide/plan.md tells more.\n"
          "\n"
          "Exit status: 3 if nothing fits, 130 if it was interrupted.\n"
          "\n"

@@ -10,6 +10,7 @@
 
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
+#include "experiments/study/code/code.h"
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/explain/what_if.h"
 #include "experiments/study/html/html.h"
@@ -171,6 +172,28 @@ void tsr_comparison_fini(struct tsr_comparison *comparison)
 tsr_status tsr_study_write(const struct tsr_study *study, const struct tsr_comparison *comparison)
 {
     return tsr_study_files(study, study->request.out, comparison->rows, comparison->n);
+}
+
+tsr_status tsr_code_prepare(const char *format, const char *dir)
+{
+    enum tsr_code_format known;
+    TSR_TRY(tsr_code_format_of(format, &known));
+    return tsr_prepare_out(dir);
+}
+
+tsr_status tsr_study_code(const struct tsr_study *study, const struct tsr_comparison *comparison,
+                          const char *format, const char *dir)
+{
+    struct tsr_code_folder folder = {.path = dir};
+    TSR_TRY(tsr_code_format_of(format, &folder.format));
+    tsr_status status = TSR_OK;
+    for (size_t i = 0; i < study->n && status == TSR_OK; i++)
+        status = tsr_code_write(&folder, study->jobs[i].strategy->name, NULL, &study->jobs[i],
+                                &comparison->rows[i]);
+    if (status == TSR_OK)
+        status = tsr_code_finish(&folder);
+    tsr_code_folder_fini(&folder);
+    return status;
 }
 
 tsr_status tsr_study_jobs(struct tsr_study *study, struct tsr_tenants *out)
@@ -368,6 +391,38 @@ void tsr_plan_counts_of(const struct tsr_plan *plan, size_t *space, struct tsr_p
 {
     *space = plan->space.n;
     *out = plan->counts;
+}
+
+struct plan_code {
+    struct tsr_code_folder folder;
+    const struct tsr_plan *plan;
+    size_t shown;
+};
+
+static tsr_status write_point(const struct tsr_job *job, void *user)
+{
+    struct plan_code *code = user;
+    size_t i = code->plan->shown[code->shown];
+    char name[160], words[TSR_PLAN_WORDS];
+    snprintf(name, sizeof name, "%.128s_%zu", job->strategy->name, code->shown + 1);
+    tsr_plan_words(&code->plan->space, i, words, sizeof words);
+    return tsr_code_write(&code->folder, name, words, job, &code->plan->points[i].m->row);
+}
+
+tsr_status tsr_plan_code(const struct tsr_plan *plan, const char *format, const char *dir)
+{
+    struct plan_code code = {.folder = {.path = dir}, .plan = plan};
+    TSR_TRY(tsr_code_format_of(format, &code.folder.format));
+    tsr_status status = TSR_OK;
+    for (; code.shown < plan->n_shown && status == TSR_OK; code.shown++) {
+        const char *sets[TSR_PLAN_MAX_AXES];
+        size_t n = tsr_plan_sets(&plan->space, plan->shown[code.shown], sets);
+        status = tsr_plan_with_job(plan, sets, n, write_point, &code);
+    }
+    if (status == TSR_OK)
+        status = tsr_code_finish(&code.folder);
+    tsr_code_folder_fini(&code.folder);
+    return status;
 }
 
 void tsr_plan_free(struct tsr_plan *plan)

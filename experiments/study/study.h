@@ -91,6 +91,14 @@ void tsr_comparison_fini(struct tsr_comparison *comparison);
 tsr_status tsr_study_write(const struct tsr_study *study,
                            const struct tsr_comparison *comparison) TSR_MUST_USE;
 
+/* Each strategy as what makes PyTorch do it, a file in the folder `dir`, with what `comparison` has
+ * predicted: format "torch" (Python), "torchtitan" (its TOML) or "accelerate" (its YAML). */
+tsr_status tsr_study_code(const struct tsr_study *study, const struct tsr_comparison *comparison,
+                          const char *format, const char *dir) TSR_MUST_USE;
+/* Before work is done for it: is there such a format, and can the folder be made and written to?
+ * Errors: TSR_ECONFIG. */
+tsr_status tsr_code_prepare(const char *format, const char *dir) TSR_MUST_USE;
+
 /* Simulates the jobs that share a cluster (key `jobs` of the experiment): each alone, then all at
  * once.
  */
@@ -137,6 +145,9 @@ tsr_status tsr_study_plan(struct tsr_study *study, const struct tsr_plan_options
 /* How many were found, for tsr_plan_row_of(). */
 size_t tsr_plan_n(const struct tsr_plan *plan);
 void tsr_plan_counts_of(const struct tsr_plan *plan, size_t *space, struct tsr_plan_counts *out);
+/* What was found as tsr_study_code() writes it: STRATEGY_1 is the fastest. */
+tsr_status tsr_plan_code(const struct tsr_plan *plan, const char *format,
+                         const char *dir) TSR_MUST_USE;
 void tsr_plan_free(struct tsr_plan *plan); /* NULL is allowed */
 
 /* The largest batch, sequence or number of layers that fits: *plan is what it was found with, to be

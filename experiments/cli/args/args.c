@@ -97,6 +97,8 @@ static const struct option {
     {TSR_OPT_MTBF, "--mtbf-hours", 0, "H", "short for --set goodput.node_mtbf_hours=H", 0, 0, 0},
     {TSR_OPT_CKPT, "--checkpoint-minutes", 0, "M", "short for --set goodput.checkpoint_minutes=M",
      0, 0, 0},
+    {TSR_OPT_EMIT, "--emit", 0, "torch|torchtitan|accelerate",
+     "write each strategy as code or configuration for PyTorch into DIR", AT(emit), 0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
      AT(measured), 0, 0},
     {TSR_OPT_PART, "--part", 0, "I/N",
@@ -125,6 +127,12 @@ static const struct option {
      AT(print_config), 0, 0},
 };
 enum { N_OPTIONS = sizeof options / sizeof options[0] };
+
+/* The second value of an option that has two: it lies behind the first in struct tsr_args. */
+static const char *second_of(const struct option *o)
+{
+    return o->id == TSR_OPT_EMIT ? "DIR" : NULL;
+}
 
 static tsr_status unknown_option(const struct tsr_usage *usage, const char *arg)
 {
@@ -280,6 +288,13 @@ tsr_status tsr_args_parse(const struct tsr_usage *usage, int argc, char **argv,
             value = argv[++i];
         }
         TSR_TRY(take(option, value, out));
+        if (!second_of(option))
+            continue;
+        if (i + 1 == argc)
+            return tsr_fail(TSR_ECONFIG, "%s: option %s has no %s; allowed: %s %s %s", usage->name,
+                            option->name, second_of(option), option->name, option->value,
+                            second_of(option));
+        ((const char **)((char *)out + option->at))[1] = argv[++i];
     }
     return check_files(usage, out);
 }
@@ -310,7 +325,7 @@ bool tsr_usage_option(const struct tsr_usage *usage, size_t i, struct tsr_option
         const struct option *o = &options[k];
         if (!(usage->options & o->id) || i-- > 0)
             continue;
-        *out = (struct tsr_option_words){o->name, o->letter, o->value, o->help};
+        *out = (struct tsr_option_words){o->name, o->letter, o->value, second_of(o), o->help};
         return true;
     }
     return false;
@@ -326,8 +341,9 @@ void tsr_usage_print(FILE *out, const struct tsr_usage *usage)
         char left[64];
         if (!(usage->options & o->id))
             continue;
-        snprintf(left, sizeof left, "%s%s%s", o->name, o->value ? " " : "",
-                 o->value ? o->value : "");
+        snprintf(left, sizeof left, "%s%s%s%s%s", o->name, o->value ? " " : "",
+                 o->value ? o->value : "", second_of(o) ? " " : "",
+                 second_of(o) ? second_of(o) : "");
         fprintf(out, "  %c%c%c %-22s %s%s%s\n", o->letter ? '-' : ' ', o->letter ? o->letter : ' ',
                 o->letter ? ',' : ' ', left, o->help, o->id == TSR_OPT_FORMAT ? ": " : "",
                 o->id == TSR_OPT_FORMAT ? usage->formats : "");

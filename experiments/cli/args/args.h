@@ -46,6 +46,7 @@
 #define TSR_OPT_MEASURED   (UINT64_C(1) << 31)
 #define TSR_OPT_PART       (UINT64_C(1) << 50)
 #define TSR_OPT_MERGE      (UINT64_C(1) << 51)
+#define TSR_OPT_EMIT       (UINT64_C(1) << 53)
 #define TSR_OPT_CONDITIONS (UINT64_C(1) << 40)
 #define TSR_OPT_NCCL_LOG   (UINT64_C(1) << 41)
 #define TSR_OPT_STRICT     (UINT64_C(1) << 44)
@@ -93,6 +94,7 @@ struct tsr_args {
     const char *dtype;      /* export */
     const char *measured;   /* compare: folder of a run */
     const char *part;       /* compare: "I/N" or "auto" */
+    const char *emit[2];    /* compare, plan: format and folder of code; NULL: none */
     bool merge;             /* compare: the files are folders of parts */
     const char *conditions; /* validate */
     bool strict;            /* validate */
@@ -126,9 +128,10 @@ void tsr_usage_print(FILE *out, const struct tsr_usage *usage);
 
 /* One option as help and completions name it. */
 struct tsr_option_words {
-    const char *name;  /* "--out" */
-    char letter;       /* 'o'; 0: none */
-    const char *value; /* "DIR"; NULL: a flag */
+    const char *name;   /* "--out" */
+    char letter;        /* 'o'; 0: none */
+    const char *value;  /* "DIR"; NULL: a flag */
+    const char *second; /* of an option with two values; NULL: it has one */
     const char *help;
 };
 /* The i-th option of a subcommand, in the order of its help; false: it has no more. */

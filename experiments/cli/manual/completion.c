@@ -164,6 +164,8 @@ static void put_zsh_option(FILE *out, const struct tsr_usage *usage,
             put_values(out, usage, o);
             fputc(')', out);
         }
+        if (o->second)
+            fprintf(out, ":%s:_files -/", o->second);
     }
     fputs("' \\\n", out);
 }

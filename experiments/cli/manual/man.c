@@ -40,6 +40,8 @@ static void put_options(FILE *out, const struct tsr_usage *usage)
         if (o.value) {
             fputs(" \\fI", out);
             put_text(out, o.value);
+            put_text(out, o.second ? " " : "");
+            put_text(out, o.second ? o.second : "");
             fputs("\\fR", out);
         }
         fputc('\n', out);

@@ -23,12 +23,16 @@ static tsr_status compare(const struct tsr_args *args, struct tsr_study *study)
 {
     const struct tsr_compare_options options = {.jobs = args->jobs, .measured = args->measured};
     struct tsr_comparison rows;
+    if (args->emit[0])
+        TSR_TRY(tsr_code_prepare(args->emit[0], args->emit[1]));
     TSR_TRY(tsr_study_compare(study, &options, &rows));
     tsr_status status = print(args, tsr_study_info(study), rows.rows, rows.n);
     if (status == TSR_OK)
         tsr_study_notes(study);
     if (status == TSR_OK && args->out)
         status = tsr_study_write(study, &rows);
+    if (status == TSR_OK && args->emit[0])
+        status = tsr_study_code(study, &rows, args->emit[0], args->emit[1]);
     tsr_comparison_fini(&rows);
     return status;
 }
@@ -57,10 +61,13 @@ static tsr_status compare_part(const struct tsr_args *args, struct tsr_study *st
     struct tsr_sweep_part part;
     TSR_TRY(tsr_study_check(study));
     TSR_TRY(tsr_part_parse(args->part, &part));
-    if (!args->out || args->measured)
+    if (!args->out || args->measured || args->emit[0])
         return tsr_fail(TSR_ECONFIG,
-                        "--part: found %s; allowed: --part with --out DIR, without --measured",
-                        args->measured ? "--measured" : "no --out");
+                        "--part: found %s; allowed: --part with --out DIR, without --measured and "
+                        "--emit",
+                        args->measured  ? "--measured"
+                        : args->emit[0] ? "--emit"
+                                        : "no --out");
     struct tsr_row *rows = calloc(study->n + 1, sizeof *rows);
     tsr_status status = rows ? run_part(args, study, &part, rows) : tsr_no_memory(NULL);
     free(rows);
@@ -81,10 +88,11 @@ static tsr_status merge(const struct tsr_args *args)
     struct tsr_merged merged;
     if (!args->n_files)
         return tsr_fail(TSR_ECONFIG, "--merge: found no folder; allowed: those of the parts");
-    if (args->part || args->measured || args->n_sets || args->only)
-        return tsr_fail(TSR_ECONFIG,
-                        "--merge: found --part, --measured, --set or --only; allowed: --out, "
-                        "--format");
+    if (args->part || args->measured || args->n_sets || args->only || args->emit[0])
+        return tsr_fail(
+            TSR_ECONFIG,
+            "--merge: found --part, --measured, --set, --only or --emit; allowed: --out, "
+            "--format");
     TSR_TRY(tsr_merged_open(args->files, args->n_files, args->out, &merged));
     tsr_status status = print_merged(args, &merged);
     tsr_merged_fini(&merged);

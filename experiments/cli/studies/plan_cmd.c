@@ -41,8 +41,12 @@ static tsr_status search(const struct tsr_args *args, struct tsr_study *study,
                          const struct tsr_plan_options *options, int *success)
 {
     struct tsr_plan *plan = NULL;
+    if (args->emit[0])
+        TSR_TRY(tsr_code_prepare(args->emit[0], args->emit[1]));
     TSR_TRY(tsr_study_plan(study, options, &plan));
     tsr_status status = print_plan(args, plan, success);
+    if (status == TSR_OK && args->emit[0])
+        status = tsr_plan_code(plan, args->emit[0], args->emit[1]);
     tsr_plan_free(plan);
     return status;
 }
@@ -69,6 +73,8 @@ static tsr_status check_args(const struct tsr_usage *usage, struct tsr_args *arg
     TSR_TRY(tsr_args_format(args, formats));
     if (args->max && args->exhaustive)
         return tsr_fail(TSR_ECONFIG, "plan: found --exhaustive beside --max; allowed: one of them");
+    if (args->max && args->emit[0])
+        return tsr_fail(TSR_ECONFIG, "plan: found --emit beside --max; allowed: one of them");
     if (args->go_on && (args->max || !args->out))
         return tsr_fail(TSR_ECONFIG,
                         "plan: found --resume %s; allowed: with --out DIR, where the "

@@ -223,6 +223,10 @@ tsr_status tsr_plan_measure(const struct tsr_plan *plan, const char *const *sets
                             bool with_bound, struct tsr_plan_measure *out) TSR_MUST_USE;
 tsr_status tsr_plan_simulate(const struct tsr_plan *plan, const char *const *sets, size_t n,
                              struct tsr_row *out) TSR_MUST_USE;
+/* Opens the file with `n` more --set, and shows its job to `use`. */
+tsr_status tsr_plan_with_job(const struct tsr_plan *plan, const char *const *sets, size_t n,
+                             tsr_status (*use)(const struct tsr_job *job, void *user),
+                             void *user) TSR_MUST_USE;
 uint64_t tsr_plan_need(const struct tsr_row *row);
 
 uint64_t tsr_plan_allocated(const struct tsr_row *row); /* the larger allocated peak */

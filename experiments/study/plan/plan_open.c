@@ -320,6 +320,16 @@ static void close_config(struct config *config)
     tsr_experiment_fini(&config->experiment);
 }
 
+tsr_status tsr_plan_with_job(const struct tsr_plan *plan, const char *const *sets, size_t n,
+                             tsr_status (*use)(const struct tsr_job *job, void *user), void *user)
+{
+    struct config config;
+    TSR_TRY(open_config(plan, sets, n, &config));
+    tsr_status status = use(&config.job, user);
+    close_config(&config);
+    return status;
+}
+
 tsr_status tsr_plan_measure(const struct tsr_plan *plan, const char *const *sets, size_t n,
                             bool with_bound, struct tsr_plan_measure *out)
 {

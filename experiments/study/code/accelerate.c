@@ -1,0 +1,127 @@
+/* accelerate.c: a strategy as the YAML that `accelerate launch --config_file` reads, as far as that
+ * can say it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "experiments/study/code/code.h"
+
+/* One call per block and the root, all with the same reshard_after_forward. */
+static bool is_per_block(const struct tsr_code_job *c, const struct tsr_modules *blocks)
+{
+    const struct tsr_wrapping *w = &c->wrapping;
+    if (w->n_calls != blocks->n + 1 || !tsr_code_wraps_root(w))
+        return false;
+    for (size_t i = 0; i < blocks->n; i++)
+        if (w->calls[i].modules.n != 1 || w->calls[i].modules.items[0] != blocks->items[i])
+            return false;
+    return true;
+}
+
+/* "true" or "false"; *exact: as the strategy has it for all modules. */
+static const char *reshard_of(const struct tsr_code_job *c, bool *exact)
+{
+    const struct tsr_wrapping *w = &c->wrapping;
+    enum tsr_reshard_kind kind = w->n_calls ? w->calls[0].reshard.kind : TSR_RESHARD_TRUE;
+    *exact = kind == TSR_RESHARD_TRUE || kind == TSR_RESHARD_FALSE;
+    for (size_t i = 0; i < w->n_calls; i++)
+        *exact = *exact && w->calls[i].reshard.kind == kind;
+    return kind == TSR_RESHARD_FALSE ? "false" : "true";
+}
+
+static void put_fsdp(const struct tsr_code_job *c, const struct tsr_modules *blocks,
+                     struct tsr_code_text *to)
+{
+    const struct tsr_settings *s = c->settings;
+    bool exact, whole = c->wrapping.n_calls == 1;
+    tsr_code_add(to, "fsdp_config:\n");
+    tsr_code_add(to, "  fsdp_activation_checkpointing: %s\n", s->ckpt_every ? "true" : "false");
+    tsr_code_add(to, "  fsdp_auto_wrap_policy: %s\n", whole ? "NO_WRAP" : "TRANSFORMER_BASED_WRAP");
+    tsr_code_add(to, "  fsdp_cpu_ram_efficient_loading: true\n");
+    tsr_code_add(to, "  fsdp_offload_params: %s\n", s->offload ? "true" : "false");
+    tsr_code_add(to, "  fsdp_reshard_after_forward: %s\n", reshard_of(c, &exact));
+    tsr_code_add(to, "  fsdp_state_dict_type: SHARDED_STATE_DICT\n");
+    if (!whole && blocks->n && s->model_impl == TSR_IMPL_TRANSFORMERS) {
+        tsr_code_add(to, "  fsdp_transformer_layer_cls_to_wrap: ");
+        tsr_code_add_literal(to, tsr_module_type_name(blocks->items[0]));
+        tsr_code_add(to, "\n");
+    }
+    tsr_code_add(to, "  fsdp_version: %d\n", s->api == TSR_API_FSDP1 ? 1 : 2);
+}
+
+static void put_mesh(const struct tsr_code_job *c, struct tsr_code_text *to)
+{
+    const struct tsr_mesh *mesh = &c->job->mesh;
+    bool hybrid = mesh->n_dims > 1 && !strcmp(mesh->name[0], "replicate");
+    if (!hybrid && c->settings->tp == 1)
+        return;
+    tsr_code_add(to, "parallelism_config:\n");
+    tsr_code_add(to, "  parallelism_config_dp_replicate_size: %u\n", hybrid ? mesh->shape[0] : 1);
+    tsr_code_add(to, "  parallelism_config_dp_shard_size: %u\n", mesh->shape[hybrid ? 1 : 0]);
+    tsr_code_add(to, "  parallelism_config_tp_size: %" PRIu64 "\n", c->settings->tp);
+}
+
+static void put_differences(const struct tsr_code_job *c, const struct tsr_modules *blocks,
+                            struct tsr_code_text *to)
+{
+    const struct tsr_settings *s = c->settings;
+    bool shards = s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_FSDP1, exact;
+    (void)reshard_of(c, &exact);
+    if (s->api == TSR_API_REPLICATE)
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: api=replicate: Accelerate has DistributedDataParallel.");
+    if (shards && c->wrapping.n_calls > 1 && !is_per_block(c, blocks))
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: wrap: Accelerate makes a group of each block, and one of the "
+                         "rest.");
+    if (shards && !exact)
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: reshard_after_forward: Accelerate has one value, true or "
+                         "false, for all groups, the root's, too.");
+    if (s->ckpt_every && s->api == TSR_API_FULLY_SHARD)
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: checkpoint.every: with fully_shard Accelerate checkpoints the "
+                         "children of each block one by one, not the block.");
+    if (!s->ckpt_every || s->api != TSR_API_DDP)
+        return;
+    tsr_code_comment(to, "# ", 2,
+                     "Not said: checkpoint.every beside api: ddp: the model's own "
+                     "gradient_checkpointing_enable().");
+}
+
+static void put_document(const struct tsr_code_job *c, const struct tsr_modules *blocks,
+                         struct tsr_code_text *to)
+{
+    const struct tsr_settings *s = c->settings;
+    bool copies = s->api == TSR_API_DDP || s->api == TSR_API_REPLICATE;
+    uint32_t per_node = c->job->cluster.gpus_per_node ? c->job->cluster.gpus_per_node : 1;
+    put_differences(c, blocks, to);
+    tsr_code_add(to, "\ncompute_environment: LOCAL_MACHINE\n");
+    tsr_code_add(to, "distributed_type: %s\n", copies ? "MULTI_GPU" : "FSDP");
+    if (s->dialect == TSR_DIALECT_COMPILE)
+        tsr_code_add(to, "dynamo_config:\n  dynamo_backend: INDUCTOR\n"
+                         "  dynamo_use_regional_compilation: true\n");
+    if (!copies)
+        put_fsdp(c, blocks, to);
+    tsr_code_add(to, "machine_rank: 0\nmain_training_function: main\n");
+    tsr_code_add(to, "mixed_precision: \"%s\"\n",
+                 s->param == TSR_BF16  ? "bf16"
+                 : s->param == TSR_F16 ? "fp16"
+                                       : "no");
+    tsr_code_add(to, "num_machines: %u\n", (c->job->world + per_node - 1) / per_node);
+    tsr_code_add(to, "num_processes: %u\n", c->job->world);
+    if (!copies)
+        put_mesh(c, to);
+    tsr_code_add(to, "use_cpu: false\n");
+}
+
+tsr_status tsr_code_put_accelerate(const struct tsr_code_job *c, struct tsr_code_text *to)
+{
+    struct tsr_modules blocks = {0};
+    if (c->settings->wrap.kind != TSR_WRAP_ROOT || c->settings->model_blocks)
+        TSR_TRY(tsr_find_blocks(c->job, c->engine, &blocks));
+    put_document(c, &blocks, to);
+    free(blocks.items);
+    return TSR_OK;
+}

@@ -1,0 +1,279 @@
+/* text.c: growing text, Python's layout and names (text.h). */
+#include "experiments/study/code/text.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sim/base/text.h"
+
+void tsr_code_add_bytes(struct tsr_code_text *to, const char *text, size_t n)
+{
+    if (to->failed || !n)
+        return;
+    if (to->n + n + 1 > to->cap) {
+        size_t cap = 2 * (to->n + n) + 256;
+        char *s = realloc(to->s, cap);
+        if (!s) {
+            to->failed = true;
+            return;
+        }
+        to->s = s;
+        to->cap = cap;
+    }
+    memcpy(to->s + to->n, text, n);
+    to->n += n;
+    to->s[to->n] = '\0';
+}
+
+static void add_text(struct tsr_code_text *to, const char *text)
+{
+    tsr_code_add_bytes(to, text, strlen(text));
+}
+
+/* NULL: no memory. */
+static char *print(const char *fmt, va_list args)
+{
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    char *text = n < 0 ? NULL : malloc((size_t)n + 1);
+    if (text)
+        (void)vsnprintf(text, (size_t)n + 1, fmt, args);
+    return text;
+}
+
+void tsr_code_add(struct tsr_code_text *to, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = print(fmt, args);
+    va_end(args);
+    if (text)
+        add_text(to, text);
+    to->failed |= !text;
+    free(text);
+}
+
+void tsr_code_text_fini(struct tsr_code_text *text)
+{
+    free(text->s);
+    *text = (struct tsr_code_text){.s = NULL};
+}
+
+/* ---- layout ---------------------------------------------------------------------------------- */
+
+static void add_indent(struct tsr_code_text *to, int indent)
+{
+    for (int i = 0; i < indent; i++)
+        add_text(to, " ");
+}
+
+static void add_line(struct tsr_code_text *to, int indent, const char *text, size_t n,
+                     const char *end)
+{
+    add_indent(to, indent);
+    tsr_code_add_bytes(to, text, n);
+    tsr_code_add(to, "%s\n", end);
+}
+
+/* Behind the literal that begins at text[i]. */
+static size_t after_literal(const char *text, size_t n, size_t i)
+{
+    for (i++; i < n && text[i] != '"'; i++)
+        i += text[i] == '\\';
+    return i + 1;
+}
+
+/* The bracket of depth 0 that closes last; false: there is none with something in it. */
+static bool last_bracket(const char *text, size_t n, size_t *open, size_t *close)
+{
+    size_t begin = 0;
+    bool found = false;
+    int depth = 0;
+    for (size_t i = 0; i < n; i++) {
+        if (text[i] == '"') {
+            i = after_literal(text, n, i) - 1;
+        } else if (strchr("([{", text[i])) {
+            begin = depth++ == 0 ? i : begin;
+        } else if (strchr(")]}", text[i]) && --depth == 0 && i > begin + 1) {
+            *open = begin;
+            *close = i;
+            found = true;
+        }
+    }
+    return found;
+}
+
+/* End of the item that begins at `i`: its comma, or n. */
+static size_t item_end(const char *text, size_t n, size_t i)
+{
+    int depth = 0;
+    for (; i < n; i++) {
+        if (text[i] == '"') {
+            i = after_literal(text, n, i) - 1;
+        } else if (strchr("([{", text[i])) {
+            depth++;
+        } else if (strchr(")]}", text[i])) {
+            depth--;
+        } else if (text[i] == ',' && depth == 0) {
+            return i;
+        }
+    }
+    return n;
+}
+
+/* A list, tuple or import is split at every comma once it does not fit, a call only if it must. */
+static bool is_collection(const char *text, size_t open)
+{
+    bool is_import = !strncmp(text, "from ", 5);
+    bool is_call = open > 0 && (isalnum((unsigned char)text[open - 1]) ||
+                                strchr("_)]", text[open - 1]) != NULL);
+    return is_import || !is_call;
+}
+
+static void lay_out(struct tsr_code_text *to, int indent, const char *text, size_t n,
+                    const char *end);
+
+/* What stands between two brackets. */
+static void lay_out_body(struct tsr_code_text *to, int indent, const char *text, size_t n,
+                         bool splits)
+{
+    bool several = item_end(text, n, 0) < n;
+    if ((size_t)indent + n <= TSR_CODE_COLUMNS && !(splits && several)) {
+        add_line(to, indent, text, n, "");
+        return;
+    }
+    bool is_generator = !several && strstr(text, " for ") && strstr(text, " for ") < text + n;
+    for (size_t i = 0; i < n;) {
+        size_t stop = item_end(text, n, i);
+        lay_out(to, indent, text + i, stop - i, is_generator ? "" : ",");
+        for (i = stop + 1; i < n && text[i] == ' ';)
+            i++;
+    }
+}
+
+static void lay_out(struct tsr_code_text *to, int indent, const char *text, size_t n,
+                    const char *end)
+{
+    size_t open, close;
+    if ((size_t)indent + n + strlen(end) <= TSR_CODE_COLUMNS ||
+        !last_bracket(text, n, &open, &close)) {
+        add_line(to, indent, text, n, end);
+        return;
+    }
+    add_line(to, indent, text, open + 1, "");
+    lay_out_body(to, indent + 4, text + open + 1, close - open - 1, is_collection(text, open));
+    add_line(to, indent, text + close, n - close, end);
+}
+
+void tsr_code_statement(struct tsr_code_text *to, int indent, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = print(fmt, args);
+    va_end(args);
+    if (text)
+        lay_out(to, indent, text, strlen(text), "");
+    to->failed |= !text;
+    free(text);
+}
+
+/* Lines of words: a word that is longer than a line has one of its own. */
+static void break_words(struct tsr_code_text *to, const char *lead, int hang, const char *text)
+{
+    size_t column = 0;
+    for (const char *word = text; *word;) {
+        size_t n = strcspn(word, " ");
+        if (column && column + 1 + n > TSR_CODE_COLUMNS) {
+            add_text(to, "\n");
+            column = 0;
+        }
+        if (column == 0) {
+            add_text(to, lead);
+            add_indent(to, word == text ? 0 : hang);
+            column = strlen(lead) + (word == text ? 0 : (size_t)hang);
+        } else {
+            add_text(to, " ");
+            column++;
+        }
+        tsr_code_add_bytes(to, word, n);
+        column += n;
+        word += n + (word[n] == ' ');
+    }
+    add_text(to, "\n");
+}
+
+void tsr_code_comment(struct tsr_code_text *to, const char *lead, int hang, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    char *text = print(fmt, args);
+    va_end(args);
+    size_t room = text ? 6 * strlen(text) + 8 : 0; /* of each byte an escape */
+    char *shown = text ? malloc(room) : NULL;
+    if (shown) {
+        (void)tsr_text_show(shown, room, text);
+        break_words(to, lead, hang, shown);
+    }
+    to->failed |= !shown;
+    free(shown);
+    free(text);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+void tsr_code_add_literal(struct tsr_code_text *to, const char *text)
+{
+    add_text(to, "\"");
+    while (*text) {
+        char piece[TSR_TEXT_PIECE];
+        bool escaped;
+        if (*text == '"' || *text == '\\') {
+            tsr_code_add(to, "\\%c", *text++);
+            continue;
+        }
+        size_t n = tsr_text_next(&text, piece, &escaped);
+        tsr_code_add_bytes(to, piece, n);
+    }
+    add_text(to, "\"");
+}
+
+bool tsr_code_is_name(const char *text, size_t n)
+{
+    static const char *const keywords[] = {
+        "False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+        "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
+        "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+        "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
+    if (n == 0 || isdigit((unsigned char)text[0]))
+        return false;
+    for (size_t i = 0; i < n; i++)
+        if ((unsigned char)text[i] > 127 || (!isalnum((unsigned char)text[i]) && text[i] != '_'))
+            return false;
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        if (strlen(keywords[i]) == n && !strncmp(keywords[i], text, n))
+            return false;
+    return true;
+}
+
+void tsr_code_add_module(struct tsr_code_text *to, const char *of, const char *fqn)
+{
+    bool plain = true;
+    for (const char *at = fqn; *at;) {
+        size_t n = strcspn(at, ".");
+        plain = plain && tsr_code_is_name(at, n);
+        at += n + (at[n] == '.');
+    }
+    add_text(to, of);
+    if (plain) {
+        tsr_code_add(to, "%s%s", *fqn ? "." : "", fqn);
+        return;
+    }
+    add_text(to, ".get_submodule(");
+    tsr_code_add_literal(to, fqn);
+    add_text(to, ")");
+}
