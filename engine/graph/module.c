@@ -248,6 +248,11 @@ struct tsr_param *tsr_module_param(const struct tsr_module *m, size_t i)
     return m->params[i].param;
 }
 
+const char *tsr_module_param_name(const struct tsr_module *module, size_t i)
+{
+    return module->params[i].name;
+}
+
 struct tsr_param_info tsr_param_info(const struct tsr_param *p, const struct tsr_module *owner)
 {
     struct tsr_param_info info = {.fqn = p->fqn,

@@ -36,6 +36,8 @@ struct tsr_module *tsr_module_child(const struct tsr_module *module, size_t i);
 /* Parameters that the module owns itself, tied ones at each place; i < tsr_module_n_params(). */
 size_t tsr_module_n_params(const struct tsr_module *module);
 struct tsr_param *tsr_module_param(const struct tsr_module *module, size_t i);
+/* Its name there: "weight". */
+const char *tsr_module_param_name(const struct tsr_module *module, size_t i);
 
 struct tsr_param_info {
     const char *fqn;

@@ -65,12 +65,22 @@ static void add_modules(json_t *list, const struct tsr_module *module, int depth
 
 /* ---- groups ---------------------------------------------------------------------------------- */
 
+static json_t *strings_of(const char *const *texts, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_string(texts[i]));
+    return list;
+}
+
 static json_t *group_of(const struct tsr_group_info *info, const struct tsr_settings *s)
 {
     unsigned bytes = tsr_dtype_bytes((tsr_dtype)(s->param ? s->param : s->master));
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "name", info->name, "api", info->api,
-                     "parameters", (json_int_t)info->n_params, "shard_elements",
-                     (json_int_t)info->shard_numel, "shard_bytes",
+    return json_pack("{s:s, s:s, s:o, s:o, s:I, s:I, s:I, s:I, s:I}", "name", info->name, "api",
+                     info->api, "modules", strings_of(info->modules, info->n_modules),
+                     "parameter_names", strings_of(info->params, info->n_params), "parameters",
+                     (json_int_t)info->n_params, "shard_elements", (json_int_t)info->shard_numel,
+                     "shard_bytes",
                      (json_int_t)(info->shard_numel * tsr_dtype_bytes((tsr_dtype)s->master)),
                      "all_gather_elements", (json_int_t)info->all_gather_numel, "all_gather_bytes",
                      (json_int_t)(info->all_gather_numel * bytes));

@@ -70,7 +70,7 @@ static void put_use(const struct tsr_code_job *c, const char *file, struct tsr_c
         tsr_code_comment(to, "# ", 2, "CONFIG_FILE=%s ./run_train.sh", file);
     if (c->format != TSR_CODE_TORCH)
         return;
-    if (c->settings->api == TSR_API_DDP) {
+    if (c->settings->api == TSR_API_DDP || c->settings->api == TSR_API_FSDP1) {
         tsr_code_comment(to, "# ", 2, "Use: model = apply(model.cuda(), build_mesh()).");
         return;
     }

@@ -155,7 +155,8 @@ void tsr_code_add_modules(struct tsr_code_text *to, const struct tsr_code_run *r
 /* "range(1, 32, 2)" */
 static void add_range(struct tsr_code_text *to, const struct tsr_code_run *run)
 {
-    uint64_t end = run->first + (run->repeats - 1) * run->step + 1;
+    uint64_t next = run->first + run->repeats * run->step;
+    uint64_t end = next >= run->children ? run->children : next - run->step + 1;
     tsr_code_add(to, "range(");
     if (run->first || run->step > 1)
         tsr_code_add(to, "%" PRIu64 ", ", run->first);

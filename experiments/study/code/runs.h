@@ -24,7 +24,8 @@ struct tsr_code_run {
     size_t begin, body, repeats;
     char list[512]; /* FQN of the list */
     uint64_t first, step;
-    bool whole; /* all children of the list */
+    size_t children; /* of the list */
+    bool whole;      /* it is all of them */
 };
 
 /* The longest run that begins with call `i` < n. */

@@ -126,6 +126,23 @@ static size_t item_end(const char *text, size_t n, size_t i)
     return n;
 }
 
+/* The blank before the next "for" of a comprehension, or n. */
+static size_t next_for(const char *text, size_t n, size_t i)
+{
+    int depth = 0;
+    for (; i < n; i++) {
+        if (text[i] == '"')
+            i = after_literal(text, n, i) - 1;
+        else if (strchr("([{", text[i]))
+            depth++;
+        else if (strchr(")]}", text[i]))
+            depth--;
+        else if (depth == 0 && !strncmp(text + i, " for ", 5))
+            return i;
+    }
+    return n;
+}
+
 /* A list, tuple or import is split at every comma once it does not fit, a call only if it must. */
 static bool is_collection(const char *text, size_t open)
 {
@@ -147,10 +164,16 @@ static void lay_out_body(struct tsr_code_text *to, int indent, const char *text,
         add_line(to, indent, text, n, "");
         return;
     }
-    bool is_generator = !several && strstr(text, " for ") && strstr(text, " for ") < text + n;
+    if (!several && next_for(text, n, 0) < n) {
+        for (size_t i = 0, stop; i < n; i = stop + 1) {
+            stop = next_for(text, n, i);
+            lay_out(to, indent, text + i, stop - i, "");
+        }
+        return;
+    }
     for (size_t i = 0; i < n;) {
         size_t stop = item_end(text, n, i);
-        lay_out(to, indent, text + i, stop - i, is_generator ? "" : ",");
+        lay_out(to, indent, text + i, stop - i, ",");
         for (i = stop + 1; i < n && text[i] == ' ';)
             i++;
     }
@@ -170,6 +193,23 @@ static void lay_out(struct tsr_code_text *to, int indent, const char *text, size
     add_line(to, indent, text + close, n - close, end);
 }
 
+/* An import has brackets once it does not fit. */
+static void lay_out_import(struct tsr_code_text *to, int indent, const char *text)
+{
+    const char *names = strncmp(text, "from ", 5) ? NULL : strstr(text, " import ");
+    size_t n = strlen(text);
+    if (!names || (size_t)indent + n <= TSR_CODE_COLUMNS) {
+        lay_out(to, indent, text, n, "");
+        return;
+    }
+    names += strlen(" import ");
+    struct tsr_code_text list = {.s = NULL};
+    tsr_code_add(&list, "%.*s(%s,)", (int)(names - text), text, names);
+    lay_out(to, indent, tsr_code_str(&list), list.n, "");
+    to->failed |= list.failed;
+    tsr_code_text_fini(&list);
+}
+
 void tsr_code_statement(struct tsr_code_text *to, int indent, const char *fmt, ...)
 {
     va_list args;
@@ -177,7 +217,7 @@ void tsr_code_statement(struct tsr_code_text *to, int indent, const char *fmt, .
     char *text = print(fmt, args);
     va_end(args);
     if (text)
-        lay_out(to, indent, text, strlen(text), "");
+        lay_out_import(to, indent, text);
     to->failed |= !text;
     free(text);
 }

@@ -15,10 +15,14 @@ static bool uses_fsdp1(const struct tsr_settings *s)
     return s->api == TSR_API_FSDP1;
 }
 
+static bool wraps(const struct tsr_settings *s)
+{
+    return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
+}
+
 static bool prefetches(const struct tsr_code_job *c)
 {
-    bool lists = c->settings->api == TSR_API_FULLY_SHARD || c->settings->api == TSR_API_REPLICATE;
-    return lists && c->wrapping.units.n > 1 &&
+    return wraps(c->settings) && c->wrapping.units.n > 1 &&
            (c->settings->forward_prefetch || c->settings->backward_prefetch);
 }
 
@@ -68,8 +72,7 @@ static void put_imports(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     const struct tsr_settings *s = c->settings;
     bool selective = s->ckpt_every == TSR_CKPT_SELECTIVE_OP;
-    bool wraps = s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
-    bool partial = wraps || uses_fsdp1(s), context = accumulates(c) && !wraps;
+    bool partial = wraps(s) || uses_fsdp1(s), context = accumulates(c) && !wraps(s);
     if (selective)
         tsr_code_add(to, "from collections import Counter\n");
     if (context)
@@ -89,7 +92,7 @@ static void put_imports(const struct tsr_code_job *c, struct tsr_code_text *to)
                            "from torch.distributed.algorithms._checkpoint.checkpoint_wrapper "
                            "import checkpoint_wrapper");
     tsr_code_add(to, "from torch.distributed.device_mesh import init_device_mesh\n");
-    if (wraps)
+    if (wraps(s))
         put_fsdp_imports(c, to);
     if (uses_fsdp1(s))
         tsr_code_statement(to, 0,
@@ -236,16 +239,15 @@ static tsr_status put_sharded(const struct tsr_code_job *c, struct tsr_code_text
 static tsr_status put_apply(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     const struct tsr_settings *s = c->settings;
-    bool wraps = s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
     tsr_code_add(to, "def apply(model, mesh):\n");
     if (s->ckpt_hooks == TSR_HOOKS_INSIDE)
         tsr__code_put_checkpointed(c, to);
     TSR_TRY(tsr__code_put_compiled(c, to));
-    if (wraps)
+    if (wraps(s))
         TSR_TRY(put_sharded(c, to));
     if (s->ckpt_hooks == TSR_HOOKS_OUTSIDE)
         tsr__code_put_checkpointed(c, to);
-    if (wraps)
+    if (wraps(s))
         tsr_code_add(to, "    return model\n");
     else if (s->api == TSR_API_DDP)
         tsr__code_put_ddp(c, to);
@@ -255,20 +257,20 @@ static tsr_status put_apply(const struct tsr_code_job *c, struct tsr_code_text *
 }
 
 /* Other places of a parameter are told its first one again. */
-static void put_ties(const struct tsr_code_job *c, struct tsr_code_text *to)
+static void put_ties_below(const struct tsr_module *module, bool *any, struct tsr_code_text *to)
 {
-    bool any = false;
-    for (size_t i = 0; i < tsr_n_param_layouts(c->engine); i++) {
-        struct tsr_param_layout layout = tsr_param_layout(c->engine, i);
-        for (size_t k = 0; k < layout.n_aliases; k++) {
-            if (!any)
-                tsr_code_add(to,
-                             "\n\ndef tie(model):\n"
+    for (size_t i = 0; i < tsr_module_n_params(module); i++) {
+        struct tsr_param_info info = tsr_param_info(tsr_module_param(module, i), module);
+        if (!info.is_alias)
+            continue;
+        if (!*any)
+            tsr_code_add(to, "\n\ndef tie(model):\n"
                              "    \"\"\"After to_empty(): what was one parameter is two.\"\"\"\n");
-            any = true;
-            tsr__code_put_tie(to, layout.aliases[k], layout.fqn);
-        }
+        *any = true;
+        tsr__code_put_tie(to, module, tsr_module_param_name(module, i), info.fqn);
     }
+    for (size_t i = 0; i < tsr_module_n_children(module); i++)
+        put_ties_below(tsr_module_child(module, i), any, to);
 }
 
 static void put_flag(const struct tsr_code_job *c, const char *method, struct tsr_code_text *to)
@@ -289,7 +291,8 @@ static void put_accumulation(const struct tsr_code_job *c, struct tsr_code_text 
                          "    return nullcontext() if last else model.no_sync()\n");
         return;
     }
-    tsr_code_add(to, "def before_micro_batch(model, last):\n");
+    tsr_code_add(to, "def before_micro_batch(model, last):\n"
+                     "    \"\"\"Before each forward. last: it is the last of its step.\"\"\"\n");
     if (!tsr_code_wraps_root(&c->wrapping))
         tsr_code_add(to, "    for module in model.modules():\n"
                          "        if isinstance(module, FSDPModule):\n");
@@ -309,7 +312,8 @@ tsr_status tsr_code_put_torch(const struct tsr_code_job *c, struct tsr_code_text
     if (c->settings->ckpt_every == TSR_CKPT_SELECTIVE_OP)
         tsr__code_put_selective(to);
     TSR_TRY(put_apply(c, to));
-    put_ties(c, to);
+    if (wraps(c->settings)) /* older APIs take a model that is on its device */
+        put_ties_below(tsr_module_root(c->engine), &(bool){false}, to);
     put_accumulation(c, to);
     return TSR_OK;
 }

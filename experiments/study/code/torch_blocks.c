@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/code/runs.h"
 #include "experiments/study/code/torch_parts.h"
 
 /* ---- checkpointing --------------------------------------------------------------------------- */
@@ -67,43 +66,95 @@ static void replace_child(struct tsr_code_text *to, const char *fqn, const char 
     tsr_code_text_fini(&name);
 }
 
-/* Modules that are replaced by a wrapper around them, `around(module, options)`. */
+/* The list that a module is a numbered child of: length of its name, and the number; false: none.
+ */
+static bool child_of(const struct tsr_module *module, size_t *length, uint64_t *index)
+{
+    const char *fqn = tsr_module_fqn(module), *dot = strrchr(fqn, '.');
+    if (!dot || !dot[1] || strlen(dot) > 9 || strspn(dot + 1, "0123456789") != strlen(dot + 1))
+        return false;
+    *length = (size_t)(dot - fqn);
+    *index = strtoull(dot + 1, NULL, 10);
+    return true;
+}
+
+/* How many of modules[n] are children of the same list as the first. */
+static size_t siblings(struct tsr_module *const *modules, size_t n)
+{
+    size_t length, other, k = 0;
+    uint64_t index;
+    if (!child_of(modules[0], &length, &index))
+        return 1;
+    while (k < n && child_of(modules[k], &other, &index) && other == length &&
+           !strncmp(tsr_module_fqn(modules[0]), tsr_module_fqn(modules[k]), length))
+        k++;
+    return k;
+}
+
+/* "range(0, 32, 2)", or where their distances differ "(1, 3, 6)". */
+static void add_numbers(struct tsr_code_text *to, struct tsr_module *const *modules, size_t n,
+                        size_t of)
+{
+    size_t length;
+    uint64_t first, second, at;
+    (void)child_of(modules[0], &length, &first);
+    (void)child_of(modules[1], &length, &second);
+    uint64_t step = second - first, next = first;
+    bool even = second > first;
+    for (size_t i = 0; i < n; i++, next += step)
+        even = even && child_of(modules[i], &length, &at) && at == next;
+    if (even) {
+        uint64_t end = next >= of ? of : next - step + 1;
+        tsr_code_add(to, "range(%" PRIu64 ", %" PRIu64, first, end);
+        tsr_code_add(to, step > 1 ? ", %" PRIu64 ")" : ")", step);
+        return;
+    }
+    for (size_t i = 0; i < n; i++) {
+        (void)child_of(modules[i], &length, &at);
+        tsr_code_add(to, "%s%" PRIu64, i ? ", " : "(", at);
+    }
+    tsr_code_add(to, ")");
+}
+
+/* Children of one list: all of them, or some. */
+static void replace_children(const struct tsr_code_job *c, struct tsr_module *const *modules,
+                             size_t n, const char *around, const char *options,
+                             struct tsr_code_text *to)
+{
+    struct tsr_code_text list = {.s = NULL}, numbers = {.s = NULL};
+    size_t length;
+    uint64_t index;
+    char parent[1024];
+    (void)child_of(modules[0], &length, &index);
+    snprintf(parent, sizeof parent, "%.*s", (int)length, tsr_module_fqn(modules[0]));
+    const struct tsr_module *owner = tsr_module_find(c->engine, parent);
+    size_t of = owner ? tsr_module_n_children(owner) : 0;
+    tsr_code_add_module(&list, "model", parent);
+    tsr_code_statement(to, 4, "blocks = %s", tsr_code_str(&list));
+    if (n == of) {
+        tsr_code_add(to, "    for name, block in blocks.named_children():\n");
+        tsr_code_statement(to, 8, "blocks.register_module(name, %s(block%s))", around, options);
+    } else {
+        add_numbers(&numbers, modules, n, of);
+        tsr_code_statement(to, 4, "for i in %s:", tsr_code_str(&numbers));
+        tsr_code_add(to, "        block = blocks.get_submodule(str(i))\n");
+        tsr_code_statement(to, 8, "blocks.register_module(str(i), %s(block%s))", around, options);
+    }
+    to->failed |= list.failed || numbers.failed;
+    tsr_code_text_fini(&list);
+    tsr_code_text_fini(&numbers);
+}
+
 void tsr__code_put_replaced(const struct tsr_code_job *c, const struct tsr_modules *modules,
                             const char *around, const char *options, struct tsr_code_text *to)
 {
-    struct tsr_code_call *calls = calloc(modules->n + 1, sizeof *calls);
-    to->failed |= !calls;
-    for (size_t i = 0; calls && i < modules->n; i++)
-        calls[i] = (struct tsr_code_call){{&modules->items[i], 1}, ""};
-    for (size_t i = 0; calls && i < modules->n;) {
-        struct tsr_code_run run = tsr_code_run_at(c->engine, calls, modules->n, i);
-        const char *fqn = tsr_module_fqn(modules->items[i]), *dot = strrchr(fqn, '.');
-        bool children =
-            run.repeats > 1 && run.body == 1 && dot && strlen(run.list) == (size_t)(dot - fqn);
-        if (!children) {
-            replace_child(to, fqn, around, options);
-            i++;
-            continue;
-        }
-        struct tsr_code_text list = {.s = NULL};
-        tsr_code_add_module(&list, "model", run.list);
-        tsr_code_statement(to, 4, "blocks = %s", tsr_code_str(&list));
-        if (run.whole) {
-            tsr_code_add(to, "    for name, block in blocks.named_children():\n");
-            tsr_code_statement(to, 8, "blocks.register_module(name, %s(block%s))", around, options);
-        } else {
-            tsr_code_add(to, "    for i in range(%" PRIu64 ", %" PRIu64, run.first,
-                         run.first + (run.repeats - 1) * run.step + 1);
-            tsr_code_add(to, run.step > 1 ? ", %" PRIu64 "):\n" : "):\n", run.step);
-            tsr_code_add(to, "        block = blocks.get_submodule(str(i))\n");
-            tsr_code_statement(to, 8, "blocks.register_module(str(i), %s(block%s))", around,
-                               options);
-        }
-        to->failed |= list.failed;
-        tsr_code_text_fini(&list);
-        i += run.repeats;
+    for (size_t i = 0, n; i < modules->n; i += n) {
+        n = siblings(&modules->items[i], modules->n - i);
+        if (n > 1)
+            replace_children(c, &modules->items[i], n, around, options, to);
+        else
+            replace_child(to, tsr_module_fqn(modules->items[i]), around, options);
     }
-    free(calls);
 }
 
 tsr_status tsr__code_put_compiled(const struct tsr_code_job *c, struct tsr_code_text *to)
@@ -135,10 +186,12 @@ static void add_param(struct tsr_code_text *to, const char *fqn)
     tsr_code_add(to, ".%s", dot ? dot + 1 : fqn);
 }
 
-void tsr__code_put_tie(struct tsr_code_text *to, const char *alias, const char *first)
+void tsr__code_put_tie(struct tsr_code_text *to, const struct tsr_module *module, const char *name,
+                       const char *first)
 {
     struct tsr_code_text a = {.s = NULL}, b = {.s = NULL};
-    add_param(&a, alias);
+    tsr_code_add_module(&a, "model", tsr_module_fqn(module));
+    tsr_code_add(&a, ".%s", name);
     add_param(&b, first);
     tsr_code_statement(to, 4, "%s = %s", tsr_code_str(&a), tsr_code_str(&b));
     to->failed |= a.failed || b.failed;

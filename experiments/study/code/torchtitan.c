@@ -106,8 +106,7 @@ static void put_differences(const struct tsr_code_job *c, struct tsr_code_text *
                          "Not said: reshard_after_forward=%" PRId64 ": torchtitan has default, "
                          "always and never.",
                          s->reshard.value);
-    if (c->job->model.family == TSR_FAMILY_LLAMA &&
-        c->job->model.llama.names != TSR_NAMES_PLAIN)
+    if (c->job->model.family == TSR_FAMILY_LLAMA && c->job->model.llama.names != TSR_NAMES_PLAIN)
         tsr_code_comment(to, "# ", 2,
                          "model.names=hf: torchtitan's modules have names of their own, in "
                          "another order.");
