@@ -24,10 +24,26 @@ static const char *reshard_of(const struct tsr_code_job *c, bool *exact)
 {
     const struct tsr_wrapping *w = &c->wrapping;
     enum tsr_reshard_kind kind = w->n_calls ? w->calls[0].reshard.kind : TSR_RESHARD_TRUE;
-    *exact = kind == TSR_RESHARD_TRUE || kind == TSR_RESHARD_FALSE;
+    bool older = c->settings->api == TSR_API_FSDP1; /* whose root is as the others */
+    *exact = older || kind == TSR_RESHARD_TRUE || kind == TSR_RESHARD_FALSE;
     for (size_t i = 0; i < w->n_calls; i++)
         *exact = *exact && w->calls[i].reshard.kind == kind;
     return kind == TSR_RESHARD_FALSE ? "false" : "true";
+}
+
+static void put_fsdp1(const struct tsr_code_job *c, struct tsr_code_text *to)
+{
+    static const char *const prefetch[] = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"};
+    bool exact, keeps = !strcmp(reshard_of(c, &exact), "false"), hybrid = c->job->mesh.n_dims == 2;
+    tsr_code_add(to, "  fsdp_backward_prefetch: %s\n",
+                 prefetch[c->settings->fsdp1_backward_prefetch]);
+    tsr_code_add(to, "  fsdp_forward_prefetch: %s\n",
+                 c->settings->fsdp1_forward_prefetch ? "true" : "false");
+    tsr_code_add(to, "  fsdp_sharding_strategy: %s\n",
+                 hybrid  ? (keeps ? "HYBRID_SHARD_ZERO2" : "HYBRID_SHARD")
+                 : keeps ? "SHARD_GRAD_OP"
+                         : "FULL_SHARD");
+    tsr_code_add(to, "  fsdp_use_orig_params: true\n");
 }
 
 static void put_fsdp(const struct tsr_code_job *c, const struct tsr_modules *blocks,
@@ -40,7 +56,10 @@ static void put_fsdp(const struct tsr_code_job *c, const struct tsr_modules *blo
     tsr_code_add(to, "  fsdp_auto_wrap_policy: %s\n", whole ? "NO_WRAP" : "TRANSFORMER_BASED_WRAP");
     tsr_code_add(to, "  fsdp_cpu_ram_efficient_loading: true\n");
     tsr_code_add(to, "  fsdp_offload_params: %s\n", s->offload ? "true" : "false");
-    tsr_code_add(to, "  fsdp_reshard_after_forward: %s\n", reshard_of(c, &exact));
+    if (s->api == TSR_API_FSDP1)
+        put_fsdp1(c, to);
+    else
+        tsr_code_add(to, "  fsdp_reshard_after_forward: %s\n", reshard_of(c, &exact));
     tsr_code_add(to, "  fsdp_state_dict_type: SHARDED_STATE_DICT\n");
     if (!whole && blocks->n && s->model_impl == TSR_IMPL_TRANSFORMERS) {
         tsr_code_add(to, "  fsdp_transformer_layer_cls_to_wrap: ");
@@ -83,6 +102,15 @@ static void put_differences(const struct tsr_code_job *c, const struct tsr_modul
         tsr_code_comment(to, "# ", 2,
                          "Not said: checkpoint.every: with fully_shard Accelerate checkpoints the "
                          "children of each block one by one, not the block.");
+    if (tsr_code_reduce_dtype(s) != (s->param ? s->param : s->master))
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: precision.reduce: Accelerate reduces in the dtype of "
+                         "mixed_precision; another needs a MixedPrecisionPolicy for "
+                         "FullyShardedDataParallelPlugin, in the program.");
+    if (s->api == TSR_API_FSDP1 && !s->fsdp1_limit_all_gathers)
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: fsdp1.limit_all_gathers=false: limit_all_gathers of "
+                         "FullyShardedDataParallelPlugin, in the program.");
     if (!s->ckpt_every || s->api != TSR_API_DDP)
         return;
     tsr_code_comment(to, "# ", 2,
@@ -96,7 +124,6 @@ static void put_document(const struct tsr_code_job *c, const struct tsr_modules 
     const struct tsr_settings *s = c->settings;
     bool copies = s->api == TSR_API_DDP || s->api == TSR_API_REPLICATE;
     uint32_t per_node = c->job->cluster.gpus_per_node ? c->job->cluster.gpus_per_node : 1;
-    put_differences(c, blocks, to);
     tsr_code_add(to, "\ncompute_environment: LOCAL_MACHINE\n");
     tsr_code_add(to, "distributed_type: %s\n", copies ? "MULTI_GPU" : "FSDP");
     if (s->dialect == TSR_DIALECT_COMPILE)
@@ -116,11 +143,26 @@ static void put_document(const struct tsr_code_job *c, const struct tsr_modules 
     tsr_code_add(to, "use_cpu: false\n");
 }
 
+/* A model that is one group need not have blocks. */
+static tsr_status find_blocks(const struct tsr_code_job *c, struct tsr_modules *out)
+{
+    *out = (struct tsr_modules){NULL, 0};
+    return c->wrapping.n_calls > 1 ? tsr_find_blocks(c->job, c->engine, out) : TSR_OK;
+}
+
+tsr_status tsr_code_put_accelerate_lacks(const struct tsr_code_job *c, struct tsr_code_text *to)
+{
+    struct tsr_modules blocks;
+    TSR_TRY(find_blocks(c, &blocks));
+    put_differences(c, &blocks, to);
+    free(blocks.items);
+    return TSR_OK;
+}
+
 tsr_status tsr_code_put_accelerate(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
-    struct tsr_modules blocks = {0};
-    if (c->settings->wrap.kind != TSR_WRAP_ROOT || c->settings->model_blocks)
-        TSR_TRY(tsr_find_blocks(c->job, c->engine, &blocks));
+    struct tsr_modules blocks;
+    TSR_TRY(find_blocks(c, &blocks));
     put_document(c, &blocks, to);
     free(blocks.items);
     return TSR_OK;

@@ -81,6 +81,11 @@ static void put_use(const struct tsr_code_job *c, const char *file, struct tsr_c
                      on_host ? "cpu" : "cuda", on_host ? " Buffers go to the GPU." : "");
 }
 
+unsigned tsr_code_reduce_dtype(const struct tsr_settings *s)
+{
+    return s->reduce ? s->reduce : s->param ? s->param : s->master;
+}
+
 void tsr_code_add_allocator(struct tsr_code_text *to, const struct tsr_settings *s)
 {
     const struct tsr_allocator_config *a = &s->allocator;
@@ -115,6 +120,10 @@ static tsr_status put_all(const struct tsr_code_job *c, const char *with, const 
     put_prediction(job, row, to);
     tsr_code_add(to, "#\n");
     put_use(c, file, to);
+    if (c->format == TSR_CODE_TORCHTITAN)
+        tsr_code_put_torchtitan_lacks(c, to);
+    if (c->format == TSR_CODE_ACCELERATE)
+        TSR_TRY(tsr_code_put_accelerate_lacks(c, to));
     TSR_TRY(tsr_code_put_unsaid(c, to));
     if (c->format == TSR_CODE_TORCH)
         tsr_code_add(to, "\n");

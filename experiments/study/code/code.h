@@ -55,6 +55,13 @@ tsr_status tsr_code_put_torchtitan(const struct tsr_code_job *code,
 tsr_status tsr_code_put_accelerate(const struct tsr_code_job *code,
                                    struct tsr_code_text *to) TSR_MUST_USE;
 
+/* What depends on more than one key, as comments that begin with "Not said". */
+void tsr_code_put_torchtitan_lacks(const struct tsr_code_job *code, struct tsr_code_text *to);
+tsr_status tsr_code_put_accelerate_lacks(const struct tsr_code_job *code,
+                                         struct tsr_code_text *to) TSR_MUST_USE;
+/* The dtype of reductions, which is also that of what is not said. */
+unsigned tsr_code_reduce_dtype(const struct tsr_settings *settings);
+
 /* keys.c: the keys that the file does not say, as comments. Of every key that was given, or is not
  * its default. */
 tsr_status tsr_code_put_unsaid(const struct tsr_code_job *code,

@@ -90,7 +90,7 @@ static bool has_its_groups(const struct tsr_code_job *c)
            w->n_calls == blocks + 3;
 }
 
-static void put_differences(const struct tsr_code_job *c, struct tsr_code_text *to)
+void tsr_code_put_torchtitan_lacks(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     const struct tsr_settings *s = c->settings;
     bool shards = s->api == TSR_API_FULLY_SHARD;
@@ -107,18 +107,22 @@ static void put_differences(const struct tsr_code_job *c, struct tsr_code_text *
                          "always and never.",
                          s->reshard.value);
     if (c->job->model.family == TSR_FAMILY_LLAMA && c->job->model.llama.names != TSR_NAMES_PLAIN)
-        tsr_code_comment(to, "# ", 2,
-                         "model.names=hf: torchtitan's modules have names of their own, in "
-                         "another order.");
+        tsr_code_comment(
+            to, "# ", 2,
+            "Not said: model.names=hf: torchtitan's modules have names of their own, in "
+            "another order.");
     if (s->api == TSR_API_DDP && (s->param || s->reduce))
         tsr_code_comment(to, "# ", 2,
                          "Not said: precision beside api: ddp: torchtitan computes under autocast, "
                          "in mixed_precision_param.");
+    if (tsr_code_reduce_dtype(s) != TSR_F32)
+        tsr_code_comment(to, "# ", 2, "Not said: precision.reduce: torchtitan reduces in float32.");
+    if (!s->clip)
+        tsr_code_comment(to, "# ", 2, "Not said: clip=false: torchtitan always clips.");
 }
 
 tsr_status tsr_code_put_torchtitan(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
-    put_differences(c, to);
     tsr_code_add(to, "\n[model]\n# name, flavor: the model, which is yours\n");
     put_training(c, to);
     put_parallelism(c, to);

@@ -1,0 +1,33 @@
+# llama-3.1-8b with 2 layers on 8 GPUs of dgx-h100-1: strategy tp of experiment.yaml,
+#   written by tessera 0.1.0.
+#
+# Use: build the model on the meta device; model = apply(model, build_mesh());
+#   model.to_empty(device="cuda"); then initialise or load it, and make the optimizer.
+# Not said: tp=2: cut the model with parallelize_module(model, mesh["tp"], ...) first;
+#   the mesh has the dimension.
+# Not said: mirror=true: an option of tessera's own (engine/fsdp/OPTIONS.md).
+# Yours, and part of the prediction: model.name=llama-3.1-8b, model.layers=2, seq=128.
+# Of the simulation alone: cluster.name=dgx-h100-1.
+
+from functools import partial
+
+import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+
+def build_mesh(device="cuda"):
+    return init_device_mesh(
+        device, (2, 2, 2), mesh_dim_names=("replicate", "shard", "tp")
+    )
+
+
+def apply(model, mesh):
+    policy = MixedPrecisionPolicy(
+        param_dtype=torch.bfloat16, reduce_dtype=torch.float32
+    )
+    shard = partial(fully_shard, mesh=mesh["replicate", "shard"], mp_policy=policy)
+    for block in model.model.layers.children():
+        shard(block)
+    shard(model)
+    return model
