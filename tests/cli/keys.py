@@ -432,11 +432,34 @@ def simulated(context, key, value):
     name = f"{context}-{key}-{value}".replace("/", "_")[:80] if key else context
     path = write(f"experiment/{name}.yaml", e)
     sets = ["--set", f"{key}={value}"] if key else []
-    code, text, err = tessera("compare", path, "--format", "json", *sets)
+    folder = path + ".code"
+    code, text, err = tessera("compare", path, "--format", "json", "--emit", "torch", folder, *sets)
     if code == 0:
+        WRITTEN[context, key] = open(os.path.join(folder, "s.py")).read()
         rows = json.loads(text)["rows"]
         text = json.dumps([{k: v for k, v in row.items() if not k.endswith("_wall_s") and k not in ("strategy", "summary")} for row in rows])
     return code, text, err
+
+
+# What --emit torch wrote in a context, by the key that was set.
+WRITTEN = {}
+
+
+def check_written(context, key, value):
+    """The code differs, or what stands above it names the key."""
+    global checks
+    if context not in CONTEXTS: # the key is not of simulations: it must be the user's in the code
+        context = "f32" if key in ("optimizer.maximize", "optimizer.nesterov") else "fsdp"
+        if simulated(context, key, value)[0]:
+            return
+    if (context, key) not in WRITTEN:
+        return
+    checks += 1
+    if (context, None) not in WRITTEN:
+        simulated(context, None, None)
+    code = [re.sub(r"(?m)^#(?! PYTORCH).*\n", "", text) for text in (WRITTEN[context, None], WRITTEN[context, key])]
+    if code[0] == code[1] and not re.search(rf"[ :]{re.escape(key)}[=,.]", WRITTEN[context, key]):
+        failures.append(f"experiment ({context}): --emit torch neither says {key} nor names it")
 
 
 def executed(context, key, value):
@@ -565,6 +588,7 @@ def experiment():
         if key in BY_READER and result[0] == 2 and result[2].count("\n") == 1:
             result = (0, "read", "")
         verdict(f"experiment ({context})", key, bases[context], result, CHANGES)
+        check_written(context, key, value)
     in_parallel([lambda key=key: one(key) for key in keys if key in ROWS])
 
 

@@ -230,7 +230,7 @@ static tsr_status put_sharded(const struct tsr_code_job *c, struct tsr_code_text
     if (!s->reshard_after_backward)
         tsr_code_add(to, "    model.set_reshard_after_backward(False)\n");
     if (s->separate_reduce)
-        tsr_code_add(to, "    model.set_separate_reduce_scatter_group(True)  # torch >= 2.12\n");
+        tsr_code_add(to, "    model.set_separate_reduce_scatter_group(True)  # newer than torch 2.11\n");
     return TSR_OK;
 }
 
