@@ -9,6 +9,7 @@ dtypes, resharding, prefetch lists, offload and checkpointed blocks as the strat
 run two steps; the flagship's are whole, on the meta device. Environment: TESSERA, TSR_SOURCE_DIR.
 """
 import importlib.util
+import inspect
 import json
 import os
 import re
@@ -20,7 +21,7 @@ import warnings
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule, MixedPrecisionPolicy
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel, MixedPrecisionPolicy
 from torch.nn.parallel import DistributedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 import yaml
@@ -57,6 +58,9 @@ TINY = {
         "outside": {"checkpoint": {"every": "full", "hooks": "outside"}, "backward_prefetch": 1},
         "offload": {"offload": "cpu"}, "pinned": {"offload": "cpu_pinned"},
         "replicate": {"api": "replicate"}, "replicate-sides": {"api": "replicate", "wrap": "block_embed_head", "forward_prefetch": 1},
+        "fsdp1": {"api": "fsdp1", "checkpoint": "full", "fsdp1": {"backward_prefetch": "post", "forward_prefetch": True, "limit_all_gathers": False}},
+        "fsdp1-keeps": {"api": "fsdp1", "reshard_after_forward": False, "wrap": [{"modules": ["model.layers.*"]}, {"modules": [""], "reshard_after_forward": True}]},
+        "fsdp1-hybrid": {"api": "fsdp1", "mesh": {"replicate": 2, "shard": 4}, "precision": {"param": "none", "reduce": "none"}},
         "ddp": {"api": "ddp", "ddp": {"bucket_cap_mb": 0.5, "gradient_as_bucket_view": True}, "precision": {"param": "none", "reduce": "none"}},
         "ddp-static": {"api": "ddp", "ddp": {"static_graph": True}, "accumulation": {"steps": 2, "mode": "no_reduce"}, "checkpoint": "full",
                        "precision": {"param": "none", "reduce": "none"}},
@@ -193,6 +197,39 @@ def check_reshard(name, modules, state, group, wanted):
     check(name, f"reshard of {modules}", post and post.shard_mesh_size, value)
 
 
+class Wrapped(torch.nn.Module):
+    """FullyShardedDataParallel where there is no GPU, without which that does nothing: what it was told."""
+
+    def __init__(self, module, **words):
+        super().__init__()
+        inspect.signature(FullyShardedDataParallel.__init__).bind(self, module, **words)
+        self._fsdp_wrapped_module, self.words = module, words
+
+    def __getattr__(self, name):
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self._fsdp_wrapped_module, name)
+
+
+def check_fsdp1(name, model, s, layout):
+    """Wrapped modules, their strategy and what the wrapper was told."""
+    found = sorted(clean(n.replace("_fsdp_wrapped_module.", "").replace("._fsdp_wrapped_module", "").replace("_fsdp_wrapped_module", ""))
+                   for n, m in model.named_modules() if isinstance(m, Wrapped))
+    check(name, "wrapped modules", found, sorted(m for group in layout["groups"] for m in group["modules"]))
+    words = {"backward_prefetch": "pre", "forward_prefetch": False, "limit_all_gathers": True, **s.get("fsdp1", {})}
+    precision = {"param": "bf16", "reduce": "f32", **s.get("precision", {})}
+    for wrapped, m in ((n, m) for n, m in model.named_modules() if isinstance(m, Wrapped)):
+        keeps = reshard_of(s, [clean(wrapped.replace("_fsdp_wrapped_module.", "").replace("._fsdp_wrapped_module", ""))]) is False
+        want = ("_HYBRID_SHARD_ZERO2" if keeps else "HYBRID_SHARD") if "mesh" in s else "SHARD_GRAD_OP" if keeps else "FULL_SHARD"
+        check(name, f"strategy of {wrapped}", m.words["sharding_strategy"].name, want)
+        check(name, f"prefetch of {wrapped}", m.words["backward_prefetch"] and m.words["backward_prefetch"].name,
+              {"pre": "BACKWARD_PRE", "post": "BACKWARD_POST", "none": None}[words["backward_prefetch"]])
+        check(name, f"words of {wrapped}", (m.words["forward_prefetch"], m.words["limit_all_gathers"]), (words["forward_prefetch"], words["limit_all_gathers"]))
+        check(name, f"dtypes of {wrapped}", (m.words["mixed_precision"].param_dtype, m.words["mixed_precision"].reduce_dtype),
+              (DTYPES[precision["param"]], DTYPES[precision["reduce"]]))
+
+
 def blocks_of(model):
     return next(m for n, m in model.named_modules() if n.split(".")[-1] in ("layers", "h"))
 
@@ -251,8 +288,11 @@ def run(folder, name, s, layout, config, names, runs):
     try:
         module = load(folder, name)
         is_ddp = s.get("api") == "ddp"
-        with torch.device("cpu" if is_ddp and runs else "meta"):
+        older = s.get("api") in ("ddp", "fsdp1")
+        with torch.device("cpu" if older and runs else "meta"):
             model = build(config, names)
+        if s.get("api") == "fsdp1":
+            module.FullyShardedDataParallel = Wrapped
         mesh = module.build_mesh("cpu")
         check(name, "mesh", list(mesh.shape), layout["mesh"])
         if is_ddp and not runs: # DDP compares parameters between ranks: they have to be somewhere
@@ -263,6 +303,9 @@ def run(folder, name, s, layout, config, names, runs):
             check(name, "bucket", model.bucket_bytes_cap, int(s.get("ddp", {}).get("bucket_cap_mb", 25) * 2**20))
             check(name, "static graph", model.static_graph, s.get("ddp", {}).get("static_graph", False))
             check(name, "views", model.gradient_as_bucket_view, s.get("ddp", {}).get("gradient_as_bucket_view", False))
+        elif older:
+            check_fsdp1(name, model, s, layout)
+            return
         else:
             check_groups(name, model, layout)
             check_states(name, model, s, layout)

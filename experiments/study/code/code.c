@@ -124,6 +124,13 @@ static tsr_status put_all(const struct tsr_code_job *c, const char *with, const 
         tsr_code_put_torchtitan_lacks(c, to);
     if (c->format == TSR_CODE_ACCELERATE)
         TSR_TRY(tsr_code_put_accelerate_lacks(c, to));
+    bool asks = job->settings->accum_steps > 1 && job->settings->accum_mode;
+    if (c->format == TSR_CODE_TORCH && asks && c->wrapping.n_calls &&
+        !tsr_code_wraps_root(&c->wrapping))
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: accumulation.mode=%s: the root is in no group, so every "
+                         "micro-batch reduces, as was predicted.",
+                         tsr_words_accum[job->settings->accum_mode]);
     TSR_TRY(tsr_code_put_unsaid(c, to));
     if (c->format == TSR_CODE_TORCH)
         tsr_code_add(to, "\n");

@@ -20,23 +20,6 @@ static bool wraps(const struct tsr_settings *s)
     return s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_REPLICATE;
 }
 
-static bool prefetches(const struct tsr_code_job *c)
-{
-    return wraps(c->settings) && c->wrapping.units.n > 1 &&
-           (c->settings->forward_prefetch || c->settings->backward_prefetch);
-}
-
-/* Micro-batches before the last do something else. */
-static bool accumulates(const struct tsr_code_job *c)
-{
-    return c->settings->accum_steps > 1 && c->settings->accum_mode != TSR_ACCUM_REDUCE_EACH;
-}
-
-static bool has_policy(const struct tsr_settings *s)
-{
-    return s->param || s->reduce || s->output || !s->cast_inputs;
-}
-
 bool tsr_code_wraps_root(const struct tsr_wrapping *wrapping)
 {
     for (size_t i = 0; i < wrapping->n_calls; i++)
@@ -44,6 +27,24 @@ bool tsr_code_wraps_root(const struct tsr_wrapping *wrapping)
             if (!*tsr_module_fqn(wrapping->calls[i].modules.items[k]))
                 return true;
     return false;
+}
+
+static bool prefetches(const struct tsr_code_job *c)
+{
+    return wraps(c->settings) && c->wrapping.units.n > 1 &&
+           (c->settings->forward_prefetch || c->settings->backward_prefetch);
+}
+
+/* Micro-batches before the last do something else; methods of the root say so. */
+static bool accumulates(const struct tsr_code_job *c)
+{
+    bool asked = c->settings->accum_steps > 1 && c->settings->accum_mode != TSR_ACCUM_REDUCE_EACH;
+    return asked && (!wraps(c->settings) || tsr_code_wraps_root(&c->wrapping));
+}
+
+static bool has_policy(const struct tsr_settings *s)
+{
+    return s->param || s->reduce || s->output || !s->cast_inputs;
 }
 
 /* ---- imports --------------------------------------------------------------------------------- */
@@ -55,8 +56,6 @@ static void put_fsdp_imports(const struct tsr_code_job *c, struct tsr_code_text 
     struct tsr_code_text names = {.s = NULL};
     if (s->offload)
         tsr_code_add(&names, "CPUOffloadPolicy, ");
-    if (accumulates(c) && !tsr_code_wraps_root(&c->wrapping))
-        tsr_code_add(&names, "FSDPModule, ");
     if (has_policy(s))
         tsr_code_add(&names, "MixedPrecisionPolicy, ");
     if (shards)
@@ -230,7 +229,8 @@ static tsr_status put_sharded(const struct tsr_code_job *c, struct tsr_code_text
     if (!s->reshard_after_backward)
         tsr_code_add(to, "    model.set_reshard_after_backward(False)\n");
     if (s->separate_reduce)
-        tsr_code_add(to, "    model.set_separate_reduce_scatter_group(True)  # newer than torch 2.11\n");
+        tsr_code_add(
+            to, "    model.set_separate_reduce_scatter_group(True)  # newer than torch 2.11\n");
     return TSR_OK;
 }
 
@@ -273,10 +273,9 @@ static void put_ties_below(const struct tsr_module *module, bool *any, struct ts
         put_ties_below(tsr_module_child(module, i), any, to);
 }
 
-static void put_flag(const struct tsr_code_job *c, const char *method, struct tsr_code_text *to)
+static void put_flag(const char *method, struct tsr_code_text *to)
 {
-    bool root = tsr_code_wraps_root(&c->wrapping);
-    tsr_code_add(to, "%s.%s(last)\n", root ? "    model" : "            module", method);
+    tsr_code_add(to, "    model.%s(last)\n", method);
 }
 
 static void put_accumulation(const struct tsr_code_job *c, struct tsr_code_text *to)
@@ -293,16 +292,12 @@ static void put_accumulation(const struct tsr_code_job *c, struct tsr_code_text 
     }
     tsr_code_add(to, "def before_micro_batch(model, last):\n"
                      "    \"\"\"Before each forward. last: it is the last of its step.\"\"\"\n");
-    if (!tsr_code_wraps_root(&c->wrapping))
-        tsr_code_add(to, "    for module in model.modules():\n"
-                         "        if isinstance(module, FSDPModule):\n");
-    put_flag(c,
-             mode == TSR_ACCUM_NO_ALL_REDUCE ? "set_requires_all_reduce"
+    put_flag(mode == TSR_ACCUM_NO_ALL_REDUCE ? "set_requires_all_reduce"
                                              : "set_requires_gradient_sync",
              to);
     if (mode == TSR_ACCUM_NO_REDUCE_NO_RESHARD)
-        put_flag(c, "set_reshard_after_backward", to);
-    put_flag(c, "set_is_last_backward", to);
+        put_flag("set_reshard_after_backward", to);
+    put_flag("set_is_last_backward", to);
 }
 
 tsr_status tsr_code_put_torch(const struct tsr_code_job *c, struct tsr_code_text *to)

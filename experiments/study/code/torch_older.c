@@ -27,7 +27,8 @@ void tsr__code_add_policy(struct tsr_code_text *to, const struct tsr_settings *s
         tsr_code_add(to, "%soutput_dtype=%s", comma, torch_dtype(s->output));
     comma = to->n ? ", " : "";
     if (!s->cast_inputs && s->api != TSR_API_DDP)
-        tsr_code_add(to, "%scast_forward_inputs=False", comma);
+        tsr_code_add(to, "%scast_forward_inputs=False%s", comma,
+                     s->api == TSR_API_FSDP1 ? ", cast_root_forward_inputs=False" : "");
 }
 
 /* ---- DDP, FSDP1 ------------------------------------------------------------------------------ */
