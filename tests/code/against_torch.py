@@ -257,6 +257,16 @@ def check_checkpoints(name, model, s):
 # ---- running -----------------------------------------------------------------------------------------------
 
 
+def check_flags(name, model, mode, last, s):
+    """What micro-batches before the last one leave out."""
+    wanted = {"reduce_grads": last or mode in ("reduce_each", "no_all_reduce"), "all_reduce_grads": last or mode != "no_all_reduce",
+              "reshard_after_backward": s.get("reshard_after_backward", True) and (last or mode != "no_reduce_no_reshard")}
+    for modules, state in states(model):
+        check(name, f"last backward of {modules}", state._state_ctx.is_last_backward, last or mode == "reduce_each")
+        for flag, want in wanted.items() if state._fsdp_param_group else ():
+            check(name, f"{flag} of {modules}, last {last}", getattr(state._fsdp_param_group, flag), want)
+
+
 def step(name, module, model, s, batch, seq, vocab):
     micro = s.get("accumulation", {}).get("steps", 1)
     for _ in range(2):
@@ -264,6 +274,7 @@ def step(name, module, model, s, batch, seq, vocab):
             last = i + 1 == micro
             if hasattr(module, "before_micro_batch"):
                 module.before_micro_batch(model, last)
+            check_flags(name, model, s.get("accumulation", {}).get("mode", "reduce_each"), last, s)
             tokens = torch.randint(0, vocab, (batch, seq))
             model(input_ids=tokens, labels=tokens).loss.backward()
             groups = [state._fsdp_param_group for _, state in states(model) if state._fsdp_param_group]
