@@ -259,10 +259,11 @@ def check_checkpoints(name, model, s):
 
 def check_flags(name, model, mode, last, s):
     """What micro-batches before the last one leave out."""
-    wanted = {"reduce_grads": last or mode in ("reduce_each", "no_all_reduce"), "all_reduce_grads": last or mode != "no_all_reduce",
+    wanted = {"reduce_grads": last or mode in ("reduce_each", "no_all_reduce"), "all_reduce_grads": last or mode == "reduce_each",
               "reshard_after_backward": s.get("reshard_after_backward", True) and (last or mode != "no_reduce_no_reshard")}
     for modules, state in states(model):
-        check(name, f"last backward of {modules}", state._state_ctx.is_last_backward, last or mode == "reduce_each")
+        if modules == [""]: # its context is that of all from the first forward on
+            check(name, "last backward", state._state_ctx.is_last_backward, last or mode == "reduce_each")
         for flag, want in wanted.items() if state._fsdp_param_group else ():
             check(name, f"{flag} of {modules}, last {last}", getattr(state._fsdp_param_group, flag), want)
 

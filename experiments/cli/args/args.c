@@ -98,7 +98,7 @@ static const struct option {
     {TSR_OPT_CKPT, "--checkpoint-minutes", 0, "M", "short for --set goodput.checkpoint_minutes=M",
      0, 0, 0},
     {TSR_OPT_EMIT, "--emit", 0, "torch|torchtitan|accelerate",
-     "write each strategy as code or configuration for PyTorch into DIR", AT(emit), 0, 0},
+     "each strategy as code for PyTorch into DIR", AT(emit), 0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
      AT(measured), 0, 0},
     {TSR_OPT_PART, "--part", 0, "I/N",
