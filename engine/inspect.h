@@ -42,9 +42,9 @@ struct tsr_group_info tsr_group_info(struct tsr_engine *engine, size_t i);
 struct tsr_param_layout {
     const char *fqn, *group; /* group NULL: not managed */
     int n_dims;
-    uint64_t shape[4];                          /* global */
+    uint64_t shape[TSR_MAX_DIMS];               /* global */
     int shard_dim;                              /* -1: replicated */
-    uint64_t padded[4];                         /* of what one rank stores (R25, R30) */
+    uint64_t padded[TSR_MAX_DIMS];              /* of what one rank stores (R25, R30) */
     tsr_dtype dtype, param_dtype, reduce_dtype; /* the last two NONE: no cast */
     bool requires_grad;
     bool is_untied;  /* outside the groups: what a group's call left of a tie (section 2.1) */

@@ -49,7 +49,7 @@ struct tsr_fsdp_param {
     size_t n_aliases, cap_aliases;
     char **aliases; /* FQNs of the other places inside the call's modules */
     int shard_dim;  /* -1: replicated */
-    uint64_t local[4], padded[4];
+    uint64_t local[TSR_MAX_DIMS], padded[TSR_MAX_DIMS];
     uint64_t local_numel, shard_numel; /* of this rank; padded */
     bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */
     bool fp8;            /* it is gathered in fp8 (ops_common.h) */
@@ -222,6 +222,8 @@ static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
 /* ---- states and groups: what the files of this folder give each other ------------------------ */
 
 extern const struct tsr_module_hooks tsr__state_hooks;
+/* The hook on the gradient of an output of a wrapped module. */
+void tsr__state_pre_backward(struct tsr_engine *e, struct tsr_state *s);
 /* Makes the state the root of all below it. Raises. */
 void tsr__lazy_init(struct tsr_engine *e, struct tsr_state *s);
 void tsr__state_unshard_method(struct tsr_engine *e, struct tsr_state *s, bool async_op);

@@ -421,10 +421,8 @@ static bool in_pre_backward(const struct tsr_state *s)
     return s->n_groups > 0 && s->groups[0]->training == TSR_PRE_BACKWARD;
 }
 
-static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
+void tsr__state_pre_backward(struct tsr_engine *e, struct tsr_state *s)
 {
-    (void)arg;
-    struct tsr_state *s = user;
     if (!tsr__ok(e))
         return;
     e->origin.module = s->modules[0]->id;
@@ -443,6 +441,12 @@ static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
                                 s->n_bwd_prefetch == 0 && (s->n_groups == 1 || i == 1));
     prefetch_groups(e, s->bwd_prefetch, s->n_bwd_prefetch, false);
     leave_hook(e);
+}
+
+static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
+{
+    (void)arg;
+    tsr__state_pre_backward(e, user);
 }
 
 /* ---- 2.15: manual finalisation, reset ----------------------------------------------------------

@@ -269,25 +269,36 @@ void tsr__backward_part(struct tsr_engine *e, struct tsr_tensor *y, struct tsr_t
     e->autograd.in_backward = false;
 }
 
-void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n)
+void tsr__backward_start(struct tsr_engine *e)
 {
-    struct tsr_tensor *seeds[TSR_MAX_MICRO] = {NULL};
     const struct tsr_backward_observer *observer = e->autograd.observer;
-    if (!tsr__ok(e))
-        return;
-    TSR_CHECK(n <= TSR_MAX_MICRO);
-    count_dependencies(e, losses, n);
     e->autograd.in_backward = true;
     if (observer && observer->begin)
         observer->begin(e, e->autograd.backward_pass);
-    seed_roots(e, losses, n, seeds);
-    run_ready(e);
+}
+
+void tsr__backward_finish(struct tsr_engine *e)
+{
+    const struct tsr_backward_observer *observer = e->autograd.observer;
     e->origin.module = TSR_NO_ID;
     for (size_t i = 0; i < e->autograd.n_callbacks; i++)
         e->autograd.callbacks[i].fn(e, e->autograd.callbacks[i].user);
     e->autograd.n_callbacks = 0;
     if (observer && observer->end)
         observer->end(e);
+}
+
+void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n)
+{
+    struct tsr_tensor *seeds[TSR_MAX_MICRO] = {NULL};
+    if (!tsr__ok(e))
+        return;
+    TSR_CHECK(n <= TSR_MAX_MICRO);
+    count_dependencies(e, losses, n);
+    tsr__backward_start(e);
+    seed_roots(e, losses, n, seeds);
+    run_ready(e);
+    tsr__backward_finish(e);
     for (size_t i = 0; i < n; i++)
         tsr_release(e, seeds[i]);
     e->autograd.in_backward = false;

@@ -223,6 +223,7 @@ struct tsr_engine {
     struct tsr_wrapped *fsdp;     /* fsdp/fsdp.h */
     struct tsr_fsdp1 *fsdp1;      /* fsdp1/fsdp1.h; NULL: it was not asked for */
     struct tsr_reducer *reducer;  /* ddp/reducer.h; NULL: likewise */
+    struct tsr_traced *traced;    /* traced/traced.h; NULL: the model is made of operations */
     struct tsr_step_state *step;  /* step/step_impl.h */
 };
 

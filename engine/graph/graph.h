@@ -51,7 +51,7 @@ struct tsr_tensor {
     bool requires_grad;
     bool is_view; /* does not own the storage's only handle: an incoming sum may not write to it */
     bool is_one;  /* every element is 1: the gradient that backward begins with */
-    uint64_t dims[4], numel;
+    uint64_t dims[TSR_MAX_DIMS], numel;
     uint64_t offset;       /* bytes into the storage */
     uint32_t width, pitch; /* bytes, of a slice of columns; see struct tsr_operand */
     struct tsr_storage *storage;
@@ -199,6 +199,9 @@ enum tsr_category tsr__result_category(const struct tsr_engine *e);
 struct tsr_node *tsr__node_new(struct tsr_engine *e, const char *name, tsr_backward_fn backward,
                                struct tsr_tensor *const *inputs, int n_inputs);
 void tsr__node_output(struct tsr_node *node, struct tsr_tensor *out, int output);
+/* The node that stores the gradient of a leaf, made when it is first asked for; borrowed. NULL: no
+ * memory. */
+struct tsr_node *tsr__leaf_accumulator(struct tsr_engine *e, struct tsr_tensor *leaf);
 void tsr__node_save(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *t);
 /* New reference to what was saved; recomputes the region first if need be. */
 struct tsr_tensor *tsr__node_saved(struct tsr_engine *e, struct tsr_node *node, int i);
@@ -225,7 +228,11 @@ enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct ts
 /* Runs `fn` when the backward that runs is over. False: no memory (raised). */
 bool tsr__at_backward_end(struct tsr_engine *e, void (*fn)(struct tsr_engine *e, void *user),
                           void *user);
-/* Runs backward from the losses. */
+/* Runs backward from the losses: start, nodes, finish. Who runs a backward without nodes (a traced
+ * model) calls the first and the last: the observer is told, of a pass whose leaves are marked, and
+ * callbacks run. */
+void tsr__backward_start(struct tsr_engine *e);
+void tsr__backward_finish(struct tsr_engine *e);
 void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n);
 /* Forgets a backward that an error interrupted. */
 void tsr__backward_abandon(struct tsr_engine *e);

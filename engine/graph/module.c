@@ -123,7 +123,7 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
     p->requires_grad = true;
     p->id = (uint32_t)e->tree.n_params;
     set_init(m, p);
-    bool fits = n_dims >= 0 && n_dims <= 4;
+    bool fits = n_dims >= 0 && n_dims <= TSR_MAX_DIMS;
     for (int i = 0; fits && i < n_dims; i++) {
         p->shape[i] = shape[i];
         fits = tsr_mul_u64(p->numel, shape[i], &p->numel);
@@ -139,6 +139,12 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
         return NULL;
     }
     return p;
+}
+
+bool tsr__buffer_add(struct tsr_engine *e, struct tsr_module *m, uint64_t bytes)
+{
+    const struct tsr_buffer buffer = {.bytes = bytes};
+    return TSR__ARENA_PUSH(e, m->buffers, m->n_buffers, m->cap_buffers, buffer);
 }
 
 /* ---- visiting -------------------------------------------------------------------------------- */

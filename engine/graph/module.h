@@ -24,7 +24,7 @@ struct tsr_tensor_parallel; /* tensor_parallel.c */
 struct tsr_param {
     char *name, *fqn; /* fqn: the first place in module order */
     int n_dims;
-    uint64_t shape[4], numel;
+    uint64_t shape[TSR_MAX_DIMS], numel;
     tsr_dtype dtype;
     bool requires_grad, meta, noncontiguous;
     uint8_t init;         /* enum tsr_init_kind */
@@ -87,8 +87,11 @@ struct tsr_module {
     char **child_names;
     size_t n_params, cap_params;
     struct tsr_place *params;
-    uint64_t buffer_bytes[2]; /* of its own; 0: none */
-    struct tsr_storage *buffers[2];
+    struct tsr_buffer { /* of its own, in order of registration */
+        uint64_t bytes;
+        struct tsr_storage *storage; /* NULL before initialisation */
+    } * buffers;
+    size_t n_buffers, cap_buffers;
     bool no_forward; /* a container: ModuleList */
     struct tsr_method {
         const char *name;
@@ -157,6 +160,7 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
                                  int n_dims, const uint64_t *shape, tsr_dtype dtype);
 bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *name,
                       struct tsr_param *param);
+bool tsr__buffer_add(struct tsr_engine *e, struct tsr_module *m, uint64_t bytes);
 /* Visits modules below `m` in pre-order, each once; stops when fn returns false. */
 typedef bool (*tsr_module_fn)(void *user, struct tsr_module *m);
 void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user);

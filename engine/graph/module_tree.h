@@ -9,7 +9,7 @@
 #ifndef TSR_ENGINE_MODULE_TREE_H
 #define TSR_ENGINE_MODULE_TREE_H
 
-#include "engine/program/base.h"
+#include "engine/program/program.h"
 
 struct tsr_engine;
 struct tsr_module;
@@ -42,9 +42,9 @@ const char *tsr_module_param_name(const struct tsr_module *module, size_t i);
 struct tsr_param_info {
     const char *fqn;
     int n_dims;
-    uint64_t shape[4]; /* global: what all ranks hold together */
-    uint64_t numel;    /* product of the shape */
-    tsr_dtype dtype;   /* before a policy casts it */
+    uint64_t shape[TSR_MAX_DIMS]; /* global: what all ranks hold together */
+    uint64_t numel;               /* product of the shape */
+    tsr_dtype dtype;              /* before a policy casts it */
     bool requires_grad;
     bool is_alias; /* tied: counted under its first name */
 };
@@ -82,8 +82,8 @@ typedef void (*tsr_forward_fn)(struct tsr_engine *engine, struct tsr_module *sel
  * root, or no memory. */
 struct tsr_module *tsr_module_add(struct tsr_engine *engine, struct tsr_module *parent,
                                   const char *name, tsr_forward_fn forward, void *impl);
-/* shape: n_dims (at most 4) sizes. NULL on failure: too large, or no memory; the engine has failed
- * then. */
+/* shape: n_dims (at most TSR_MAX_DIMS) sizes. NULL on failure: too large, or no memory; the engine
+ * has failed then. */
 struct tsr_param *tsr_param_add(struct tsr_engine *engine, struct tsr_module *module,
                                 const char *name, int n_dims, const uint64_t *shape,
                                 tsr_dtype dtype);

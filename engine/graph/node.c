@@ -27,7 +27,7 @@ static struct tsr_node *node_blank(struct tsr_engine *e, const char *name, tsr_b
     return node;
 }
 
-static struct tsr_node *accumulator_of(struct tsr_engine *e, struct tsr_tensor *leaf)
+struct tsr_node *tsr__leaf_accumulator(struct tsr_engine *e, struct tsr_tensor *leaf)
 {
     if (!leaf->accumulator) {
         struct tsr_node *node = node_blank(e, "AccumulateGrad", tsr__accumulate);
@@ -63,7 +63,7 @@ struct tsr_node *tsr__node_new(struct tsr_engine *e, const char *name, tsr_backw
         struct tsr_tensor *t = inputs[i];
         if (!t || !t->requires_grad)
             continue;
-        struct tsr_node *next = t->grad_fn ? t->grad_fn : accumulator_of(e, t);
+        struct tsr_node *next = t->grad_fn ? t->grad_fn : tsr__leaf_accumulator(e, t);
         if (!next)
             return node;
         next->refs++;

@@ -5,7 +5,7 @@
 
 struct tsr_tensor_parallel {
     const char *device_type;
-    uint64_t shape[4]; /* global */
+    uint64_t shape[TSR_MAX_DIMS]; /* global */
     int n, mesh_dim[TSR_MAX_MESH];
     struct tsr_placement place[TSR_MAX_MESH];
 };

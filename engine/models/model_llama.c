@@ -378,13 +378,15 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
         struct tsr_module *rotary =
             tsr__module_new(e, inner, "rotary_emb", "RotaryEmbedding", NULL, NULL);
         for (int i = 0; i < 2 && rotary; i++)
-            rotary->buffer_bytes[i] = 2 * config->head_dim; /* inverse frequencies, original ones */
+            (void)tsr__buffer_add(e, rotary,
+                                  2 * config->head_dim); /* inverse frequencies, original ones */
     }
     m->head = tsr__add_head(e, root, n->head, m->embed, config->tie_embeddings ? NULL : table);
     tsr__is_language_model(e, config->vocab_size, config->norm_eps, config->init_std);
     e->model->llama = &m->c;
     e->model->rope = config->rope;
     if (config->impl == TSR_IMPL_PLAIN)
-        root->buffer_bytes[0] = 4 * config->max_positions * config->head_dim; /* complex angles */
+        (void)tsr__buffer_add(e, root,
+                              4 * config->max_positions * config->head_dim); /* complex angles */
     return e->status;
 }

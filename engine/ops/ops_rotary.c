@@ -41,7 +41,7 @@ struct tsr_tensor *tsr_op_view(struct tsr_engine *e, struct tsr_tensor *x)
 
 void tsr__rotary_table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim)
 {
-    tsr__operand(e, e->tree.root->buffers[0], 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
+    tsr__operand(e, e->tree.root->buffers[0].storage, 0, 4 * seq * head_dim, TSR_READ, TSR_F32);
 }
 
 static void emit_rotation(struct tsr_engine *e, const char *name, struct tsr_tensor *x,

@@ -9,6 +9,7 @@
 #include "engine/layout/layout.h"
 #include "engine/replay/replay_impl.h"
 #include "engine/step/step_impl.h"
+#include "engine/traced/traced.h"
 
 /* ---- wrapped modules ------------------------------------------------------------------------- */
 
@@ -261,8 +262,8 @@ static void walk_module(struct tsr_state_walk *w, struct tsr_module *m)
                          (uint64_t)c->early_stop << 1 | c->selective);
     tsr__walk_u64(w, n_plans(m));
     tsr__walk_u64(w, m->state != NULL);
-    tsr__walk_storage(w, m->buffers[0]);
-    tsr__walk_storage(w, m->buffers[1]);
+    for (size_t i = 0; i < m->n_buffers; i++)
+        tsr__walk_storage(w, m->buffers[i].storage);
     tsr__walk_unknown(w, m->aux_output != NULL);
     for (size_t i = 0; i < m->n_methods; i++)
         tsr__walk_u64(w, m->methods[i].registered);
@@ -343,6 +344,8 @@ static void walk_engine(struct tsr_state_walk *w)
     tsr__walk_event(w, &e->step->input_event);
     walk_model(w);
     walk_kept(w);
+    if (e->traced)
+        tsr__walk_traced(w, e->traced);
     tsr__walk_wrapped(w);
     tsr__walk_save(w);
     tsr__walk_pinned(w);

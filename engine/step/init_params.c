@@ -6,6 +6,7 @@
 #include "engine/ddp/reducer.h"
 #include "engine/layout/tensor_parallel.h"
 #include "engine/step/step_impl.h"
+#include "engine/traced/traced.h"
 
 /* Which piece of which parameter an instruction is about: args of KERNELS.md. */
 void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what, uint64_t name)
@@ -23,7 +24,7 @@ void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned w
     tsr__push_arg(e, name);
     tsr__push_arg(e, (uint64_t)p->n_dims);
     for (int k = 0; k < 3; k++)
-        for (int i = 0; i < 4; i++)
+        for (int i = 0; i < 4 || i < p->n_dims; i++)
             tsr__push_arg(e, i < p->n_dims ? lists[k][i] : 1);
 }
 
@@ -161,10 +162,10 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
         else
             init_full(e, p);
     }
-    for (int i = 0; i < 2 && tsr__ok(e); i++)
-        if (m->buffer_bytes[i] && !m->buffers[i]) {
-            m->buffers[i] = tsr__storage_new(e, m->buffer_bytes[i], TSR_CAT_BUFFER);
-            init_buffer(e, m, m->buffers[i]);
+    for (size_t i = 0; i < m->n_buffers && tsr__ok(e); i++)
+        if (m->buffers[i].bytes && !m->buffers[i].storage) {
+            m->buffers[i].storage = tsr__storage_new(e, m->buffers[i].bytes, TSR_CAT_BUFFER);
+            init_buffer(e, m, m->buffers[i].storage);
         }
 }
 
@@ -242,6 +243,8 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(check_tensor_parallel(e));
     TSR_TRY(tsr__check_loss(e));
+    if (e->traced)
+        TSR_TRY(tsr__traced_check_wrapping(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
     tsr__init_unsharded(e);
     if (e->fsdp->n_states > 0 && !offloads(e) && !is_all_meta(e))

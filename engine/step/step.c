@@ -9,6 +9,7 @@
 #include "engine/layout/tensor_parallel.h"
 #include "engine/ops/ops_fused.h"
 #include "engine/step/step_impl.h"
+#include "engine/traced/traced.h"
 
 tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config *config)
 {
@@ -37,6 +38,10 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
         return tsr_fail(TSR_EVALUE, "maximize: DecoupledAdamW has none");
     e->step->config = *config;
     e->shape = (struct tsr_step_shape){config->batch, config->seq, config->n_micro};
+    if (e->traced &&
+        (config->loss_chunks > 1 || config->metrics || config->loss_kernel != TSR_LOSS_EAGER))
+        return tsr_fail(TSR_EUNSUPPORTED, "a traced model has its own loss: not in chunks, not "
+                                          "flash-attn's, and without metrics");
     e->ops->loss_chunks = config->loss_chunks;
     e->ops->loss_inplace = config->loss_kernel == TSR_LOSS_FLASH_INPLACE;
     e->fsdp->optimizer_reads_any = config->optimizer == TSR_OPT_ADAMW_FUSED;
@@ -105,6 +110,10 @@ void tsr__make_inputs(struct tsr_engine *e, uint32_t n_micro)
         drop(e, &e->step->labels[m]);
     }
     for (uint32_t m = 0; m < n_micro && tsr__ok(e); m++) {
+        if (e->traced) {
+            tsr__traced_inputs(e, m);
+            continue;
+        }
         e->step->inputs[m] = make_input(e, m);
         e->step->labels[m] = make_labels(e, m);
     }
@@ -265,7 +274,13 @@ tsr_status tsr_step_forward(struct tsr_engine *e, uint32_t micro, struct tsr_mod
                         e->step->config.n_micro);
     e->grad_enabled = !no_grad;
     tsr__set_phase(e, TSR_PHASE_FORWARD, micro);
-    struct tsr_tensor *loss = tsr__forward_loss(e, entry, micro);
+    struct tsr_tensor *loss = NULL;
+    if (!e->traced)
+        loss = tsr__forward_loss(e, entry, micro);
+    else if (entry || no_grad)
+        return tsr_fail(TSR_EUNSUPPORTED, "of a traced model only whole training steps are known");
+    else
+        tsr__traced_forward(e, micro);
     e->grad_enabled = true;
     if (e->step->config.sync == TSR_SYNC_LOSS && !no_grad)
         read_loss(e);
@@ -284,7 +299,13 @@ tsr_status tsr_step_backward(struct tsr_engine *e, const uint32_t *micros, size_
         if (e->step->losses[micros[i]] && e->step->losses[micros[i]]->requires_grad)
             losses[k++] = e->step->losses[micros[i]];
     tsr__set_phase(e, TSR_PHASE_BACKWARD, n ? micros[0] : 0);
-    tsr__backward(e, losses, k);
+    if (!e->traced)
+        tsr__backward(e, losses, k);
+    else if (n == 1)
+        tsr__traced_backward(e, micros[0]);
+    else
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "a backward of a traced model is that of one micro-batch");
     for (size_t i = 0; i < n; i++)
         drop(e, &e->step->losses[micros[i]]);
     if (n > 0)
@@ -334,6 +355,8 @@ tsr_status tsr_step_end(struct tsr_engine *e)
     if (e->step->config.sync == TSR_SYNC_STEP)
         tsr__host_wait_all(e);
     e->ops->head_labels = NULL;
+    if (e->traced)
+        tsr__traced_end(e, e->step->config.n_micro);
     for (uint32_t m = 0; m < TSR_MAX_MICRO; m++) {
         drop(e, &e->step->losses[m]);
         drop(e, &e->step->inputs[m]);

@@ -1,94 +1,21 @@
-/* mac.c: SHA-256, HMAC, random bytes. A handful of calls when a job starts: clarity over speed. */
+/* mac.c: HMAC, random bytes. A handful of calls when a job starts: clarity over speed. */
 #include "exec/base/mac.h"
 
 #include <errno.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/random.h>
 
-enum { BLOCK = 64, ROUNDS = 64, LENGTH_BYTES = 8 };
+#include "sim/base/sha256.h"
 
-struct sha {
-    uint32_t state[8];
-    uint64_t bytes;
-    unsigned char block[BLOCK];
-};
-
-static const uint32_t constants[ROUNDS] = {
-    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
-    0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
-    0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
-    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147, 0x06ca6351, 0x14292967,
-    0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
-    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
-    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3,
-    0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-
-static uint32_t turn(uint32_t x, int by)
-{
-    return x >> by | x << (32 - by);
-}
-
-static void take_block(struct sha *sha)
-{
-    uint32_t w[ROUNDS], s[8];
-    for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)sha->block[4 * i] << 24 | (uint32_t)sha->block[4 * i + 1] << 16 |
-               (uint32_t)sha->block[4 * i + 2] << 8 | sha->block[4 * i + 3];
-    for (int i = 16; i < ROUNDS; i++)
-        w[i] = (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10) + w[i - 7] +
-               (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) + w[i - 16];
-    memcpy(s, sha->state, sizeof s);
-    for (int i = 0; i < ROUNDS; i++) {
-        uint32_t a = s[7] + (turn(s[4], 6) ^ turn(s[4], 11) ^ turn(s[4], 25)) +
-                     ((s[4] & s[5]) ^ (~s[4] & s[6])) + constants[i] + w[i];
-        uint32_t b = (turn(s[0], 2) ^ turn(s[0], 13) ^ turn(s[0], 22)) +
-                     ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
-        memmove(s + 1, s, 7 * sizeof s[0]);
-        s[4] += a;
-        s[0] = a + b;
-    }
-    for (int i = 0; i < 8; i++)
-        sha->state[i] += s[i];
-}
-
-static struct sha begin(void)
-{
-    return (struct sha){.state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
-                                  0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
-}
-
-static void add(struct sha *sha, const void *data, size_t bytes)
-{
-    const unsigned char *at = data;
-    for (size_t i = 0; i < bytes; i++) {
-        sha->block[sha->bytes++ % BLOCK] = at[i];
-        if (sha->bytes % BLOCK == 0)
-            take_block(sha);
-    }
-}
-
-static void end(struct sha *sha, unsigned char out[TSR_MAC_BYTES])
-{
-    uint64_t bits = sha->bytes * 8;
-    unsigned char length[LENGTH_BYTES];
-    for (int i = 0; i < LENGTH_BYTES; i++)
-        length[i] = (unsigned char)(bits >> (56 - 8 * i));
-    add(sha, "\x80", 1);
-    while (sha->bytes % BLOCK != BLOCK - LENGTH_BYTES)
-        add(sha, "", 1);
-    add(sha, length, sizeof length);
-    for (int i = 0; i < TSR_MAC_BYTES; i++)
-        out[i] = (unsigned char)(sha->state[i / 4] >> (24 - 8 * (i % 4)));
-}
+enum { BLOCK = TSR_SHA256_BLOCK };
 
 void tsr__sha256(const void *first, size_t first_bytes, const void *second, size_t second_bytes,
                  unsigned char out[TSR_MAC_BYTES])
 {
-    struct sha sha = begin();
-    add(&sha, first, first_bytes);
-    add(&sha, second, second_bytes);
-    end(&sha, out);
+    struct tsr_sha256 sha = tsr_sha256_begin();
+    tsr_sha256_add(&sha, first, first_bytes);
+    tsr_sha256_add(&sha, second, second_bytes);
+    tsr_sha256_end(&sha, out);
 }
 
 void tsr__hmac(const void *key, size_t key_bytes, const void *first, size_t first_bytes,
@@ -101,11 +28,11 @@ void tsr__hmac(const void *key, size_t key_bytes, const void *first, size_t firs
         memcpy(pad, key, key_bytes);
     for (int i = 0; i < BLOCK; i++)
         pad[i] ^= 0x36;
-    struct sha sha = begin();
-    add(&sha, pad, BLOCK);
-    add(&sha, first, first_bytes);
-    add(&sha, second, second_bytes);
-    end(&sha, inner);
+    struct tsr_sha256 sha = tsr_sha256_begin();
+    tsr_sha256_add(&sha, pad, BLOCK);
+    tsr_sha256_add(&sha, first, first_bytes);
+    tsr_sha256_add(&sha, second, second_bytes);
+    tsr_sha256_end(&sha, inner);
     for (int i = 0; i < BLOCK; i++)
         pad[i] ^= 0x36 ^ 0x5c;
     tsr__sha256(pad, BLOCK, inner, sizeof inner, out);

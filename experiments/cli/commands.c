@@ -206,13 +206,14 @@ const struct tsr_command tsr_commands[] = {
          .name = "memory",
          .line = "what a recorded memory scenario takes",
          .synopsis = "SCENARIO.json [-o RESULT.json]",
-         .options = TSR_OPT_OUT_FILE | TSR_OPT_TIMELINE,
+         .options = TSR_OPT_OUT_FILE | TSR_OPT_TIMELINE | TSR_OPT_TRACE,
          .formats = "",
          .text =
          "Predicts what PyTorch's allocator holds in a memory scenario (tests/golden-memory): its\n"
          "figures by phase, live bytes by category at every hook, and with --timeline every allocation\n"
          "and free with its address, in the format of the recordings. SCENARIO.json is a scenario, or a\n"
-         "recording that has one.\n"
+         "recording that has one. Of a scenario whose model is a Python file (tests/golden-bridge)\n"
+         "--trace names the trace of that model.\n"
          "\n"
          "Exit status: 3 if the scenario's device is too small; the line says what asked for how much,\n"
          "what was free, and what would have fitted.\n"

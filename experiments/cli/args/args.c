@@ -121,6 +121,8 @@ static const struct option {
      AT(executor), 0, 0},
     {TSR_OPT_STATES, "--states", 0, NULL,
      "print the engine's state machines as Graphviz dot; takes no file", AT(states), 0, 0},
+    {TSR_OPT_TRACE, "--trace", 0, "FILE", "the traced model of a scenario that names a Python file",
+     AT(trace), 0, 0},
     {TSR_OPT_TIMELINE, "--timeline", 't', "FILE", "write every allocation and free to FILE",
      AT(timeline), 0, 0},
     {TSR_OPT_PRINT_CONFIG, "--print-config", 0, NULL, "print the resolved file, complete, and stop",

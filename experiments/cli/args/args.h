@@ -61,6 +61,7 @@
 #define TSR_OPT_EXACT      (UINT64_C(1) << 61)
 #define TSR_OPT_GRAPHS     (UINT64_C(1) << 62)
 #define TSR_OPT_ASYNC_SAVE (UINT64_C(1) << 63)
+#define TSR_OPT_TRACE      (UINT64_C(1) << 39)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
 
@@ -77,7 +78,7 @@ struct tsr_args {
     size_t n_sets;
     bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, wide;
     const char *pictures;
-    const char *format, *out, *only, *strategy, *iteration, *on, *timeline;
+    const char *format, *out, *only, *strategy, *iteration, *on, *timeline, *trace;
     uint64_t jobs, rank, top;
     const char *max;      /* plan */
     const char *executor; /* trace */

@@ -128,7 +128,7 @@ done:
 static tsr_status check_memory_scenario(const char *path, struct verdict *verdict)
 {
     struct tsr_memory_scenario s;
-    TSR_TRY(tsr_memory_scenario_load(path, &s));
+    TSR_TRY(tsr_memory_scenario_load(path, NULL, &s));
     struct tsr_check_source source = {.memory = &s};
     tsr_status status = check_source(s.name, &source, verdict);
     tsr_memory_scenario_fini(&s);

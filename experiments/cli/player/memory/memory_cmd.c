@@ -120,8 +120,9 @@ static tsr_status say_what_fits(const struct tsr_memory_scenario *s)
     char report[REPORT_BYTES], remedy[160];
     uint64_t batch = 0, seq = 0;
     (void)snprintf(report, sizeof report, "%s", tsr_error_text());
-    TSR_TRY(tsr_oom_largest(fits, &search, 1, 0, s->step.batch, &batch));
-    if (!batch)
+    if (!s->is_traced) /* a trace has one batch and one length */
+        TSR_TRY(tsr_oom_largest(fits, &search, 1, 0, s->step.batch, &batch));
+    if (!batch && !s->is_traced)
         TSR_TRY(longest(s, &seq));
     if (batch)
         (void)snprintf(remedy, sizeof remedy, "batch %" PRIu64 " would fit", batch);
@@ -220,7 +221,7 @@ tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, 
     TSR_TRY(check_outputs(args));
     TSR_TRY(tsr_prepare_file("--out", args->out));
     TSR_TRY(tsr_prepare_file("--timeline", args->timeline));
-    TSR_TRY(tsr_memory_scenario_load(args->file, &s));
+    TSR_TRY(tsr_memory_scenario_load(args->file, args->trace, &s));
     tsr_status status = emit(&s, false, &plain);
     if (status == TSR_OK)
         status = emit(&s, true, &recorded);

@@ -57,11 +57,14 @@ static json_t *param(const struct tsr_memory_scenario *s, struct tsr_engine *e, 
     struct tsr_param_layout p = tsr_param_layout(e, i);
     const struct tsr_mesh *mesh = &s->engine.mesh;
     uint32_t shard_rank = s->is_replicate ? 0 : s->engine.rank % mesh->shape[mesh->n_dims - 1];
-    uint64_t local[4];
+    uint64_t local[TSR_MAX_DIMS];
     tsr_param_local_shape(e, i, shard_rank, local);
-    return json_pack("{s:o, s:o, s:o, s:o}", "fqn", param_name(s, p.fqn), "shape",
-                     shape(p.shape, p.n_dims), "sharded", shape(local, p.n_dims), "padded_sharded",
-                     shape(p.padded, p.n_dims));
+    json_t *row = json_pack("{s:o, s:o, s:o, s:o}", "fqn", param_name(s, p.fqn), "shape",
+                            shape(p.shape, p.n_dims), "sharded", shape(local, p.n_dims),
+                            "padded_sharded", shape(p.padded, p.n_dims));
+    if (!p.requires_grad)
+        json_object_set_new(row, "requires_grad", json_false());
+    return row;
 }
 
 /* Index of a parameter, sought from `at` on: groups have theirs mostly in the model's order. */

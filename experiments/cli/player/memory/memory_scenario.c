@@ -1,5 +1,5 @@
 /* memory_scenario.c: reads a memory scenario. */
-#include "experiments/cli/player/memory/memory_scenario.h"
+#include "experiments/cli/player/memory/memory_traced.h"
 #include "sim/base/files.h"
 #include "sim/base/words.h"
 
@@ -227,23 +227,25 @@ static tsr_status read_dtypes(struct tsr_memory_scenario *s)
     return TSR_OK;
 }
 
-static tsr_status read_reshard(struct tsr_memory_scenario *s)
+static tsr_status read_reshard(const struct tsr_memory_scenario *s, const char *key,
+                               enum tsr_reshard_kind *kind, int64_t *number)
 {
-    const json_t *value = json_object_get(s->object, "reshard_after_forward");
-    s->options.reshard = TSR_RESHARD_TRUE;
+    const json_t *value = json_object_get(s->object, key);
     if (json_is_null(value))
-        s->options.reshard = TSR_RESHARD_DEFAULT;
+        *kind = TSR_RESHARD_DEFAULT;
     else if (json_is_integer(value)) {
         json_int_t to = json_integer_value(value);
         uint32_t shards = s->engine.mesh.shape[s->engine.mesh.n_dims - 1];
         if (!s->is_replicate && (to < 1 || (uint64_t)to > shards || shards % (uint64_t)to != 0))
-            return wrong(s, "reshard_after_forward", value, "a divisor of the number of shards");
-        s->options.reshard = TSR_RESHARD_INT;
-        s->options.reshard_int = to;
+            return wrong(s, key, value, "a divisor of the number of shards");
+        *kind = TSR_RESHARD_INT;
+        *number = to;
     } else if (json_is_false(value))
-        s->options.reshard = TSR_RESHARD_FALSE;
-    else if (value && !json_is_true(value))
-        return wrong(s, "reshard_after_forward", value, "true, false, null or an integer");
+        *kind = TSR_RESHARD_FALSE;
+    else if (json_is_true(value))
+        *kind = TSR_RESHARD_TRUE;
+    else if (value)
+        return wrong(s, key, value, "true, false, null or an integer");
     return TSR_OK;
 }
 
@@ -255,14 +257,18 @@ static tsr_status read_sharding(struct tsr_memory_scenario *s)
     static const char *const offloads[] = {"null", "pageable", "pinned", NULL};
     unsigned kind = 0, offload = 0;
     TSR_TRY(read_word(s, s->object, "kind", kinds, &kind));
-    TSR_TRY(read_word(s, s->object, "wrap", wraps, &s->wrap));
+    if (!s->is_traced)
+        TSR_TRY(read_word(s, s->object, "wrap", wraps, &s->wrap));
     TSR_TRY(read_word(s, s->object, "ac", acs, &s->ac));
     TSR_TRY(read_word(s, s->object, "cpu_offload", offloads, &offload));
     s->is_replicate = kind == 1;
     if (s->is_replicate && s->engine.mesh.n_dims > 1)
         return wrong(s, "mesh", json_object_get(s->object, "mesh"), "[replicas] of kind replicate");
     s->options.offload = (enum tsr_offload)offload;
-    TSR_TRY(read_reshard(s));
+    s->options.reshard = TSR_RESHARD_TRUE;
+    s->root_reshard = TSR_RESHARD_DEFAULT;
+    TSR_TRY(read_reshard(s, "reshard_after_forward", &s->options.reshard, &s->options.reshard_int));
+    TSR_TRY(read_reshard(s, "root_reshard", &s->root_reshard, &s->root_reshard_int));
     TSR_TRY(read_number(s, s->object, "fwd_prefetch", 0, 4096, &s->forward_prefetch));
     return read_number(s, s->object, "bwd_prefetch", 0, 4096, &s->backward_prefetch);
 }
@@ -410,6 +416,67 @@ static tsr_status check_sizes(const struct tsr_memory_scenario *s)
     return TSR_OK;
 }
 
+/* Of a model that is traced: the file is the tracer's to read, and so is what it was run with. */
+static tsr_status check_traced(struct tsr_memory_scenario *s)
+{
+    static const char *const keys[] = {"name",
+                                       "model",
+                                       "inputs",
+                                       "rank",
+                                       "mesh",
+                                       "kind",
+                                       "wrap",
+                                       "root_reshard",
+                                       "reshard_after_forward",
+                                       "param_dtype",
+                                       "reduce_dtype",
+                                       "output_dtype",
+                                       "cast_forward_inputs",
+                                       "ac",
+                                       "ac_modules",
+                                       "optimizer",
+                                       "grad_accum",
+                                       "accum_mode",
+                                       "cpu_offload",
+                                       "fwd_prefetch",
+                                       "bwd_prefetch",
+                                       "frozen",
+                                       "autocast",
+                                       "device_bytes",
+                                       "expandable_segments",
+                                       "sdpa",
+                                       "iters",
+                                       "clip",
+                                       "read_bool",
+                                       "timeline",
+                                       NULL};
+    const json_t *wrap = json_object_get(s->object, "wrap");
+    bool cast = true;
+    TSR_TRY(
+        check_keys(s, s->object, keys, "the keys of a scenario (tests/golden-bridge/README.md)"));
+    TSR_TRY(read_bool(s, s->object, "cast_forward_inputs", &cast));
+    s->options.mp.no_cast_inputs = !cast;
+    if (!json_is_array(wrap) || json_array_size(wrap) > 1000)
+        return wrong(s, "wrap", wrap, "a list of up to 1000 patterns of module names");
+    for (size_t i = 0; i < json_array_size(wrap); i++)
+        if (!json_is_string(json_array_get(wrap, i)))
+            return wrong(s, "wrap", wrap, "patterns of module names");
+    return TSR_OK;
+}
+
+static tsr_status read_traced(struct tsr_memory_scenario *s, const char *trace)
+{
+    TSR_TRY(check_traced(s));
+    TSR_TRY(read_mesh(s));
+    TSR_TRY(read_dtypes(s));
+    TSR_TRY(read_sharding(s));
+    TSR_TRY(tsr_memory_traced_load(s, trace));
+    TSR_TRY(read_step(s));
+    s->step.batch = s->variant->batch;
+    s->step.seq = s->variant->seq ? s->variant->seq : 1;
+    return read_device(s);
+}
+
 static tsr_status read_all(struct tsr_memory_scenario *s)
 {
     TSR_TRY(check_all_keys(s));
@@ -422,9 +489,10 @@ static tsr_status read_all(struct tsr_memory_scenario *s)
     return read_device(s);
 }
 
-tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario *out)
+tsr_status tsr_memory_scenario_load(const char *path, const char *trace,
+                                    struct tsr_memory_scenario *out)
 {
-    *out = (struct tsr_memory_scenario){.path = path, .iterations = 3};
+    *out = (struct tsr_memory_scenario){.path = path, .iterations = 3, .is_traced = trace != NULL};
     tsr_status status = tsr_json_load(path, TSR_TEXT_VALUES, &out->file);
     if (status != TSR_OK)
         return tsr_fail(status, "%s; allowed: a scenario in JSON", tsr_error_text());
@@ -434,7 +502,7 @@ tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario
     const char *name = json_string_value(json_object_get(out->file, "name"));
     out->name = name ? name : "";
     status = json_is_object(out->object)
-                 ? read_all(out)
+                 ? trace ? read_traced(out, trace) : read_all(out)
                  : wrong(out, "scenario", out->object, "an object, the scenario");
     if (status != TSR_OK)
         tsr_memory_scenario_fini(out);
@@ -444,5 +512,7 @@ tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario
 void tsr_memory_scenario_fini(struct tsr_memory_scenario *s)
 {
     json_decref(s->file);
+    if (s->trace.path)
+        tsr_traced_file_fini(&s->trace);
     *s = (struct tsr_memory_scenario){0};
 }

@@ -7,6 +7,7 @@
 #include <jansson.h>
 
 #include "engine/tessera.h"
+#include "experiments/study/model/trace_file.h"
 
 /* The largest device that a scenario may have. */
 #define TSR_MEMORY_DEVICE_LIMIT (UINT64_C(1) << 50)
@@ -27,7 +28,7 @@ enum tsr_memory_ac {
 };
 
 /* A scenario, read and checked. Owns `file`; `object` and `name` point into it, `path` is
- * borrowed. Of the three models the family's is filled. */
+ * borrowed. Of the three models the family's is filled; none where there is a trace. */
 struct tsr_memory_scenario {
     json_t *file, *object; /* the file (owned) and the scenario in it */
     const char *path, *name;
@@ -36,17 +37,22 @@ struct tsr_memory_scenario {
     struct tsr_gpt2_config gpt2;
     struct tsr_mpt_config mpt;
     enum tsr_memory_family family;
-    bool is_replicate;
+    bool is_replicate, is_traced;
+    struct tsr_traced_file trace;            /* is_traced: owned */
+    const struct tsr_trace_variant *variant; /* of the trace */
+    enum tsr_reshard_kind root_reshard;      /* of a traced model's root */
+    int64_t root_reshard_int;
     unsigned wrap, ac; /* enum tsr_memory_wrap, enum tsr_memory_ac */
     struct tsr_wrap_options options;
     struct tsr_step_config step;
     uint64_t forward_prefetch, backward_prefetch, iterations;
 };
 
-/* Reads FILE: a scenario, or an object that has one under the key "scenario". Errors: TSR_ECONFIG,
- * one line with file, key, value and what is allowed. `path` is borrowed. On failure nothing is to
- * be freed. */
-tsr_status tsr_memory_scenario_load(const char *path, struct tsr_memory_scenario *out) TSR_MUST_USE;
+/* Reads FILE: a scenario, or an object that has one under the key "scenario". trace: the file of
+ * its traced model; NULL: it has a preset. Errors: TSR_ECONFIG, one line with file, key, value and
+ * what is allowed. `path` is borrowed. On failure nothing is to be freed. */
+tsr_status tsr_memory_scenario_load(const char *path, const char *trace,
+                                    struct tsr_memory_scenario *out) TSR_MUST_USE;
 void tsr_memory_scenario_fini(struct tsr_memory_scenario *scenario);
 
 /* Builds the engine of one variant: as PyTorch runs, or as it runs while being recorded. The
@@ -54,6 +60,11 @@ void tsr_memory_scenario_fini(struct tsr_memory_scenario *scenario);
 tsr_status tsr_memory_scenario_build(const struct tsr_memory_scenario *s,
                                      struct tsr_executor *executor, bool instrumented,
                                      struct tsr_engine **out) TSR_MUST_USE;
+
+/* Prefetches of a list of groups as the scenario says: the nearest first, as far as there are any.
+ */
+tsr_status tsr_memory_set_prefetch(const struct tsr_memory_scenario *s, struct tsr_engine *engine,
+                                   struct tsr_module *const *modules, size_t n) TSR_MUST_USE;
 
 /* "layers.3": name of the block that a parameter belongs to, if that block is checkpointed; returns
  * its length, else 0. */

@@ -1,5 +1,5 @@
 /* memory_scenario_build.c: builds the model of a memory scenario, wrapped as the scenario says. */
-#include "experiments/cli/player/memory/memory_scenario.h"
+#include "experiments/cli/player/memory/memory_traced.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +47,24 @@ static bool checkpoints(const struct tsr_memory_scenario *s, size_t block)
     return s->ac == TSR_AC_EVERY2 ? block % 2 == 0 : s->ac != TSR_AC_NONE;
 }
 
+/* The module that lies around all others of these. */
+static size_t traced_prefix(const struct tsr_memory_scenario *s, const char *fqn)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < s->trace.model.n_modules; i++) {
+        const char *name = s->trace.model.modules[i].name;
+        size_t n = strlen(name);
+        if (s->variant->checkpointed[i] && n && (!found || n < found) && !strncmp(fqn, name, n) &&
+            fqn[n] == '.')
+            found = n;
+    }
+    return found;
+}
+
 size_t tsr_memory_checkpointed_prefix(const struct tsr_memory_scenario *s, const char *fqn)
 {
+    if (s->is_traced)
+        return traced_prefix(s, fqn);
     size_t length = strlen(blocks_name(s));
     if (strncmp(fqn, blocks_name(s), length) != 0 || fqn[length] != '.')
         return 0;
@@ -101,23 +117,22 @@ static tsr_status wrap(const struct builder *b)
     return shard(b, &root, 1, s->wrap == TSR_MEMORY_WRAP_ROOT ? reshard : TSR_RESHARD_DEFAULT);
 }
 
-/* The nearest first, as far as there are any. */
-static tsr_status set_prefetch(const struct builder *b)
+tsr_status tsr_memory_set_prefetch(const struct tsr_memory_scenario *s, struct tsr_engine *e,
+                                   struct tsr_module *const *modules, size_t n_modules)
 {
-    const struct tsr_memory_scenario *s = b->s;
-    struct tsr_module **list = calloc(b->n + 1, sizeof(*list));
+    struct tsr_module **list = calloc(n_modules + 1, sizeof(*list));
     tsr_status status = list ? TSR_OK : tsr_no_memory(NULL);
-    for (size_t i = 0; i < b->n && status == TSR_OK; i++) {
+    for (size_t i = 0; i < n_modules && status == TSR_OK; i++) {
         size_t n = 0;
-        for (uint64_t k = 1; k <= s->forward_prefetch && i + k < b->n; k++)
-            list[n++] = b->blocks[i + k];
+        for (uint64_t k = 1; k <= s->forward_prefetch && i + k < n_modules; k++)
+            list[n++] = modules[i + k];
         if (s->forward_prefetch)
-            status = tsr_set_forward_prefetch(b->e, b->blocks[i], list, n);
+            status = tsr_set_forward_prefetch(e, modules[i], list, n);
         n = 0;
         for (uint64_t k = 1; k <= s->backward_prefetch && k <= i; k++)
-            list[n++] = b->blocks[i - k];
+            list[n++] = modules[i - k];
         if (s->backward_prefetch && status == TSR_OK)
-            status = tsr_set_backward_prefetch(b->e, b->blocks[i], list, n);
+            status = tsr_set_backward_prefetch(e, modules[i], list, n);
     }
     free(list);
     return status;
@@ -134,6 +149,10 @@ static tsr_status build_model(const struct tsr_memory_scenario *s, struct tsr_en
 static tsr_status build_parts(struct builder *b)
 {
     const struct tsr_memory_scenario *s = b->s;
+    if (s->is_traced) {
+        TSR_TRY(tsr_memory_traced_build(s, b->e));
+        return tsr_step_configure(b->e, &s->step);
+    }
     TSR_TRY(build_model(s, b->e));
     const struct tsr_module *list = tsr_module_find(b->e, blocks_name(s));
     b->n = tsr_module_n_children(list);
@@ -144,7 +163,7 @@ static tsr_status build_parts(struct builder *b)
         b->blocks[i] = tsr_module_child(list, i);
     TSR_TRY(apply_checkpoints(b));
     TSR_TRY(wrap(b));
-    TSR_TRY(set_prefetch(b));
+    TSR_TRY(tsr_memory_set_prefetch(s, b->e, b->blocks, b->n));
     return tsr_step_configure(b->e, &s->step);
 }
 

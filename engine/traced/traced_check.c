@@ -1,0 +1,323 @@
+/* traced_check.c: is a description of a traced model one that can be played? Its indices are in
+ * range, marks come in order, and every free and gradient finds its storage when the iterations are
+ * gone through as the player does: the first one, and the steady one twice. On the way it is noted
+ * which allocations become gradients, so that they have their category from birth.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine/traced/traced.h"
+
+/* ---- indices --------------------------------------------------------------------------------- */
+
+static tsr_status check_places(const struct tsr_traced_model *m, size_t at)
+{
+    const struct tsr_traced_module *module = &m->modules[at];
+    for (size_t i = 0; i < module->n_params; i++)
+        if (module->params[i].index >= m->n_params)
+            return tsr_fail(TSR_EVALUE, "module %zu: parameter %u of %zu does not exist", at,
+                            module->params[i].index, m->n_params);
+    for (size_t i = 0; i < module->n_children; i++)
+        if (module->children[i].index >= m->n_modules || module->children[i].index == 0)
+            return tsr_fail(TSR_EVALUE, "module %zu: child %u of %zu modules", at,
+                            module->children[i].index, m->n_modules);
+    return TSR_OK;
+}
+
+enum { UNSEEN, OPEN, DONE };
+
+/* Pre-order: a module that is met for the first time has the next index. */
+static tsr_status check_tree(const struct tsr_traced_model *m, uint8_t *seen, size_t at,
+                             size_t depth, size_t *next)
+{
+    seen[at] = OPEN;
+    if (depth > TSR__TRACED_NESTING)
+        return tsr_fail(TSR_EVALUE, "modules nest deeper than %d", TSR__TRACED_NESTING);
+    TSR_TRY(check_places(m, at));
+    for (size_t i = 0; i < m->modules[at].n_children; i++) {
+        size_t child = m->modules[at].children[i].index;
+        if (seen[child] == OPEN)
+            return tsr_fail(TSR_EVALUE, "module %zu is a child of its own", child);
+        if (seen[child] == DONE)
+            continue;
+        if (child != *next)
+            return tsr_fail(TSR_EVALUE, "module %zu is met where module %zu comes in pre-order",
+                            child, *next);
+        ++*next;
+        TSR_TRY(check_tree(m, seen, child, depth + 1, next));
+    }
+    seen[at] = DONE;
+    return TSR_OK;
+}
+
+static tsr_status check_modules(const struct tsr_traced_model *m)
+{
+    uint8_t *seen = calloc(m->n_modules + 1, 1);
+    size_t next = 1;
+    if (!seen)
+        return tsr_no_memory(NULL);
+    tsr_status status = m->n_modules > 0 ? check_tree(m, seen, 0, 0, &next)
+                                         : tsr_fail(TSR_EVALUE, "there is no module");
+    free(seen);
+    if (status == TSR_OK && next != m->n_modules)
+        return tsr_fail(TSR_EVALUE, "module %zu has no parent", next);
+    return status;
+}
+
+static bool same_allocations(const struct tsr_traced_segment *a, const struct tsr_traced_segment *b)
+{
+    size_t i = 0, k = 0;
+    if (a->n_storages != b->n_storages)
+        return false;
+    for (uint32_t n = 0; n < a->n_storages; n++, i++, k++) {
+        while (a->events[i].kind != TSR_TRACED_ALLOC)
+            i++;
+        while (b->events[k].kind != TSR_TRACED_ALLOC)
+            k++;
+        if (a->events[i].bytes != b->events[k].bytes || a->events[i].use != b->events[k].use)
+            return false;
+    }
+    return true;
+}
+
+static tsr_status check_event(const struct tsr_traced_model *m, size_t segment, size_t at,
+                              uint32_t allocated)
+{
+    const struct tsr_traced_event *ev = &m->segments[segment].events[at];
+    bool own = ev->of == TSR_NO_ID;
+    if (ev->kind == TSR_TRACED_ALLOC && ev->n == allocated && ev->bytes > 0)
+        return TSR_OK;
+    if (ev->kind == TSR_TRACED_KERNEL && ev->n < m->n_ops)
+        return TSR_OK;
+    bool refers = ev->kind == TSR_TRACED_FREE || ev->kind == TSR_TRACED_GRAD;
+    bool found = own                      ? ev->n < allocated
+                 : ev->of < m->n_segments ? m->segments[ev->of].class_of == ev->of &&
+                                                ev->n < m->segments[ev->of].n_storages
+                                          : false;
+    if (refers && found)
+        return TSR_OK;
+    return tsr_fail(TSR_EVALUE, "segment %zu, event %zu: names what is not there", segment, at);
+}
+
+static tsr_status check_segment(const struct tsr_traced_model *m, size_t at)
+{
+    const struct tsr_traced_segment *s = &m->segments[at];
+    uint32_t allocated = 0;
+    for (size_t i = 0; i < s->n_events; i++) {
+        TSR_TRY(check_event(m, at, i, allocated));
+        allocated += s->events[i].kind == TSR_TRACED_ALLOC;
+    }
+    if (allocated != s->n_storages || s->class_of > at ||
+        !same_allocations(s, &m->segments[s->class_of]))
+        return tsr_fail(TSR_EVALUE, "segment %zu: class %u has other allocations", at, s->class_of);
+    return TSR_OK;
+}
+
+/* ---- marks ----------------------------------------------------------------------------------- */
+
+struct marks {
+    const struct tsr_traced_model *m;
+    int phase;
+    uint32_t stack[TSR__TRACED_NESTING];
+    size_t depth;
+};
+
+static tsr_status wrong_mark(size_t at, const char *why)
+{
+    return tsr_fail(TSR_EVALUE, "step %zu: %s", at, why);
+}
+
+static bool needs_backward(uint8_t mark)
+{
+    return mark == TSR_TRACED_RECOMPUTE || mark == TSR_TRACED_PRE_BACKWARD ||
+           mark == TSR_TRACED_POST_BACKWARD || mark == TSR_TRACED_FINAL;
+}
+
+static tsr_status check_mark(struct marks *k, size_t at, const struct tsr_traced_step *s)
+{
+    bool is_phase = s->mark <= TSR_TRACED_END;
+    bool of_module = s->mark >= TSR_TRACED_PRE_FORWARD && s->mark != TSR_TRACED_FINAL;
+    if (s->mark >= TSR_TRACED_N_MARKS || s->segment >= k->m->n_segments)
+        return wrong_mark(at, "names what is not there");
+    if (of_module ? s->module >= k->m->n_modules || !k->m->hooked[s->module]
+                  : s->module != TSR_NO_ID)
+        return wrong_mark(at, "a mark of a module without hooks");
+    if (is_phase && (s->mark != k->phase + 1 || k->depth > 0))
+        return wrong_mark(at, "phases that do not follow each other");
+    if (is_phase)
+        k->phase = s->mark;
+    bool backward = k->phase == TSR_TRACED_BACKWARD;
+    bool runs = backward || k->phase == TSR_TRACED_FORWARD || k->phase == TSR_TRACED_LOSS;
+    if ((!is_phase && !runs) || (needs_backward(s->mark) && !backward))
+        return wrong_mark(at, "a mark of another phase");
+    if (s->mark == TSR_TRACED_PRE_FORWARD || s->mark == TSR_TRACED_RECOMPUTE) {
+        if (k->depth == TSR__TRACED_NESTING)
+            return wrong_mark(at, "calls nest too deep");
+        k->stack[k->depth++] = s->module;
+    }
+    if (s->mark == TSR_TRACED_POST_FORWARD && (k->depth == 0 || k->stack[--k->depth] != s->module))
+        return wrong_mark(at, "the end of a call that does not run");
+    return TSR_OK;
+}
+
+static tsr_status check_marks(const struct tsr_traced_model *m, const struct tsr_traced_steps *list)
+{
+    struct marks k = {.m = m, .phase = -1};
+    for (size_t i = 0; i < list->n; i++)
+        TSR_TRY(check_mark(&k, i, &list->steps[i]));
+    return k.phase == TSR_TRACED_END ? TSR_OK : wrong_mark(list->n, "phases are missing");
+}
+
+/* ---- going through --------------------------------------------------------------------------- */
+
+struct walker {
+    const struct tsr_traced_model *m;
+    const struct tsr_traced_steps *list;
+    struct tsr_arena *arena;
+    struct tsr__instances instances;
+    struct tsr__gives *gives; /* NULL: not asked for */
+};
+
+static tsr_status lost(const struct walker *w, uint32_t step, size_t event, const char *what)
+{
+    return tsr_fail(TSR_EVALUE, "step %u (segment %u), event %zu: %s", step,
+                    w->list->steps[step].segment, event, what);
+}
+
+static bool push_give(struct walker *w, struct tsr__give give)
+{
+    struct tsr__gives *g = w->gives;
+    if (!g)
+        return true;
+    if (g->n == g->cap) {
+        size_t cap = g->cap ? 2 * g->cap : 64;
+        struct tsr__give *items = tsr_arena_alloc(w->arena, cap * sizeof *items);
+        if (!items)
+            return false;
+        if (g->n)
+            memcpy(items, g->items, g->n * sizeof *items);
+        g->items = items;
+        g->cap = cap;
+    }
+    g->items[g->n++] = give;
+    return true;
+}
+
+static tsr_status give(struct walker *w, uint32_t step, size_t at,
+                       const struct tsr_traced_segment *s, struct tsr__instance *running)
+{
+    const struct tsr_traced_event *ev = &s->events[at];
+    uint64_t param = (uint64_t)w->list->steps[step].base + ev->param;
+    if (param >= w->m->n_params || !w->m->params[param].trainable)
+        return lost(w, step, at, "a gradient of a parameter that has none");
+    struct tsr__instance *owner;
+    struct tsr__slot *slot = tsr__instance_find(&w->instances, running, ev, &owner);
+    if (!slot || (slot->state == TSR__SLOT_GIVEN && owner != running && ev->of != TSR_NO_ID))
+        return lost(w, step, at, "a gradient in a storage that is gone");
+    slot->state = TSR__SLOT_GIVEN;
+    /* of an earlier iteration: its category is settled */
+    return push_give(w, (struct tsr__give){owner->step, ev->n, (uint32_t)param})
+               ? TSR_OK
+               : tsr_no_memory(NULL);
+}
+
+static tsr_status go_through_segment(struct walker *w, uint32_t step, bool is_end)
+{
+    const struct tsr_traced_segment *s = &w->m->segments[w->list->steps[step].segment];
+    struct tsr__instance *owner,
+        *running = tsr__instance_begin(&w->instances, s, step,
+                                       w->list->steps[step].mark == TSR_TRACED_INPUTS);
+    if (!running)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < s->n_events; i++) {
+        const struct tsr_traced_event *ev = &s->events[i];
+        struct tsr__slot *slot;
+        uint64_t base = w->list->steps[step].base;
+        switch (ev->kind) {
+        case TSR_TRACED_ALLOC:
+            running->slots[ev->n].state = TSR__SLOT_LIVE;
+            running->n_used++;
+            break;
+        case TSR_TRACED_FREE:
+            slot = tsr__instance_find(&w->instances, running, ev, &owner);
+            if (!slot)
+                return lost(w, step, i, "a free of a storage that is gone");
+            tsr__slot_drop(&w->instances, owner, slot);
+            break;
+        case TSR_TRACED_GRAD:
+            if (is_end)
+                return lost(w, step, i, "a gradient outside of backward");
+            TSR_TRY(give(w, step, i, s, running));
+            break;
+        default:
+            for (uint32_t k = 0; k < ev->n_reads; k++)
+                if (base + s->reads[ev->param + k] >= w->m->n_params)
+                    return lost(w, step, i, "a parameter that does not exist");
+            break;
+        }
+    }
+    tsr__instance_end(&w->instances, running);
+    return TSR_OK;
+}
+
+static tsr_status go_through(struct walker *w)
+{
+    for (uint32_t i = 0; i < w->list->n; i++) {
+        uint8_t mark = w->list->steps[i].mark;
+        if (mark == TSR_TRACED_FORWARD)
+            tsr__drop_given(&w->instances);
+        if (mark == TSR_TRACED_ZERO_GRAD || mark == TSR_TRACED_OPTIMIZER)
+            continue;
+        TSR_TRY(go_through_segment(w, i, mark == TSR_TRACED_END || mark == TSR_TRACED_INPUTS));
+    }
+    tsr__drop_batches(&w->instances, NULL);
+    return TSR_OK;
+}
+
+static int by_step(const void *a, const void *b)
+{
+    const struct tsr__give *x = a, *y = b;
+    if (x->step != y->step)
+        return x->step < y->step ? -1 : 1;
+    return (x->n > y->n) - (x->n < y->n);
+}
+
+tsr_status tsr__traced_resolve(const struct tsr_traced_model *m,
+                               const struct tsr_traced_steps lists[2], struct tsr_arena *arena,
+                               struct tsr__gives gives[2])
+{
+    struct walker w = {.m = m, .arena = arena};
+    if (!tsr__instances_init(&w.instances, arena, m->n_segments))
+        return tsr_no_memory(NULL);
+    for (int i = 0; i < 3; i++) {
+        int k = i < 2 ? i : 1;
+        w.list = &lists[k];
+        w.gives = gives && i < 2 ? &gives[k] : NULL;
+        if (i < 2)
+            TSR_TRY(check_marks(m, w.list));
+        TSR_TRY(go_through(&w));
+        if (w.gives && w.gives->n)
+            qsort(w.gives->items, w.gives->n, sizeof *w.gives->items, by_step);
+    }
+    return TSR_OK;
+}
+
+static tsr_status check_all(const struct tsr_traced_model *m, struct tsr_arena *arena)
+{
+    TSR_TRY(check_modules(m));
+    for (size_t i = 0; i < m->n_segments; i++)
+        TSR_TRY(check_segment(m, i));
+    TSR_TRY(tsr__traced_resolve(m, m->plain, arena, NULL));
+    if (m->instrumented[0].n)
+        TSR_TRY(tsr__traced_resolve(m, m->instrumented, arena, NULL));
+    return TSR_OK;
+}
+
+tsr_status tsr_traced_check(const struct tsr_traced_model *model)
+{
+    struct tsr_arena arena;
+    tsr_arena_init(&arena);
+    tsr_status status = check_all(model, &arena);
+    tsr_arena_fini(&arena);
+    return status;
+}

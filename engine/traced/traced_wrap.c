@@ -1,0 +1,65 @@
+/* traced_wrap.c: does what wraps a traced model go with its trace? The trace has the kernels of one
+ * dtype of parameters, and marks at the modules that were hooked when it was made.
+ */
+#include "engine/fsdp/fsdp.h"
+#include "engine/fsdp1/fsdp1.h"
+#include "engine/layout/layout.h"
+#include "engine/ops/ops_common.h"
+#include "engine/traced/traced.h"
+
+static const char *dtype_name(tsr_dtype dtype)
+{
+    return dtype == TSR_DTYPE_NONE ? "their own dtype" : tsr_dtype_name(dtype);
+}
+
+/* What the modules compute with. */
+static tsr_dtype compute_dtype(const struct tsr_param *p)
+{
+    tsr_dtype policy = p->fsdp ? p->fsdp->group->mp.param : TSR_DTYPE_NONE;
+    if (policy == TSR_DTYPE_NONE && p->value)
+        policy = (tsr_dtype)p->value->dtype;
+    return policy == TSR_DTYPE_NONE ? p->dtype : policy;
+}
+
+static tsr_status check_param(const struct tsr_traced *t, const struct tsr_param *p)
+{
+    tsr_dtype traced = t->model->compute == TSR_DTYPE_NONE ? p->dtype : t->model->compute;
+    if (p->untied_from)
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "%s is tied, and its places are in several groups, which breaks the tie: "
+                        "wrap what has both places",
+                        p->fqn);
+    if (!p->fsdp || compute_dtype(p) == traced)
+        return TSR_OK;
+    return tsr_fail(TSR_EUNSUPPORTED,
+                    "%s computes in %s, and the model was traced with parameters in %s", p->fqn,
+                    dtype_name(compute_dtype(p)), dtype_name(t->model->compute));
+}
+
+static tsr_status check_hooks(const struct tsr_traced *t)
+{
+    for (size_t i = 0; i < t->model->n_modules; i++) {
+        const struct tsr_module *m = t->modules[i];
+        bool asks = m->state ? m->state->n_groups > 0 : m->hooks != NULL;
+        if (asks && !t->model->hooked[i])
+            return tsr_fail(TSR_EUNSUPPORTED,
+                            "'%s' is wrapped, and had no hooks when the model was traced", m->fqn);
+        if (m->checkpoint.inside || m->checkpoint.outside)
+            return tsr_fail(TSR_EUNSUPPORTED,
+                            "'%s': which modules are recomputed was decided by the trace", m->fqn);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr__traced_check_wrapping(const struct tsr_engine *e)
+{
+    if (e->fsdp1)
+        return tsr_fail(TSR_EUNSUPPORTED, "a traced model cannot be wrapped by FSDP1");
+    if (e->tp->mesh_dims)
+        return tsr_fail(TSR_EUNSUPPORTED, "a traced model has no tensor parallelism");
+    TSR_TRY(check_hooks(e->traced));
+    for (size_t i = 0; i < e->tree.n_params; i++)
+        if (e->tree.params[i])
+            TSR_TRY(check_param(e->traced, e->tree.params[i]));
+    return TSR_OK;
+}

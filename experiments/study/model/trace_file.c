@@ -1,0 +1,226 @@
+/* trace_file.c: reads the file of a traced model: unpacks it, checks its hash, and hands its parts
+ * to trace_parts.c and trace_variants.c.
+ */
+#include "experiments/study/model/trace_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "experiments/study/model/trace_json.h"
+#include "sim/base/files.h"
+#include "sim/base/json_load.h"
+#include "sim/base/sha256.h"
+
+#ifdef TSR_HAVE_ZLIB
+#include <zlib.h>
+#endif
+
+enum { VERSION = 1, MAX_BYTES = 64 << 20, STEP = 1 << 16 };
+
+/* ---- unpacking ------------------------------------------------------------------------------- */
+
+#ifdef TSR_HAVE_ZLIB
+static tsr_status inflate_all(gzFile file, const char *path, char **out, size_t *n)
+{
+    size_t cap = 0;
+    for (int got = 1; got > 0; *n += (size_t)got) {
+        if (*n > MAX_BYTES)
+            return tsr_fail(TSR_ECONFIG, "%s: more than %d MiB of text; allowed: up to that", path,
+                            MAX_BYTES >> 20);
+        if (*n + STEP > cap) {
+            cap = cap ? 2 * cap : 16 * STEP;
+            char *more = realloc(*out, cap);
+            if (!more)
+                return tsr_no_memory(path);
+            *out = more;
+        }
+        got = gzread(file, *out + *n, STEP);
+        if (got < 0)
+            return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
+    }
+    int code = Z_OK;
+    (void)gzerror(file, &code);
+    if (code != Z_OK && code != Z_STREAM_END)
+        return tsr_fail(TSR_ECONFIG, "%s: is damaged: it ends too early", path);
+    return TSR_OK;
+}
+
+static tsr_status unpack(const char *path, char **text, size_t *n)
+{
+    const char *why;
+    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why);
+    gzFile file = fd >= 0 ? gzdopen(fd, "rb") : NULL;
+    if (fd >= 0 && !file) {
+        (void)close(fd);
+        return tsr_no_memory(path);
+    }
+    if (!file)
+        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
+    tsr_status status = inflate_all(file, path, text, n);
+    gzclose(file);
+    return status;
+}
+#else
+static tsr_status unpack(const char *path, char **text, size_t *n)
+{
+    TSR_TRY(tsr_text_read(path, MAX_BYTES, text, n));
+    if (*n < 2 || (*text)[0] != '\x1f')
+        return TSR_OK;
+    return tsr_fail(TSR_ECONFIG,
+                    "%s: this tessera was built without zlib; allowed: a trace that was "
+                    "decompressed (gunzip)",
+                    path);
+}
+#endif
+
+/* ---- the hash -------------------------------------------------------------------------------- */
+
+/* Python escapes with small digits, jansson with capital ones. */
+static void lower_escapes(char *text)
+{
+    for (char *at = strchr(text, '\\'); at; at = strchr(at, '\\')) {
+        if (at[1] == 'u')
+            for (int i = 2; i < 6 && at[i]; i++)
+                if (at[i] >= 'A' && at[i] <= 'F')
+                    at[i] = (char)(at[i] - 'A' + 'a');
+        at += at[1] ? 2 : 1;
+    }
+}
+
+/* Of everything but who made it, as canonical JSON. */
+static tsr_status hash_of(const json_t *root, const char *path, unsigned char out[TSR_SHA256_BYTES])
+{
+    json_t *copy = json_copy((json_t *)(uintptr_t)root);
+    if (copy) {
+        (void)json_object_del(copy, "made_by");
+        (void)json_object_del(copy, "sha256");
+    }
+    char *text = copy ? json_dumps(copy, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENSURE_ASCII) : NULL;
+    json_decref(copy);
+    if (!text)
+        return tsr_no_memory(path);
+    lower_escapes(text);
+    struct tsr_sha256 sha = tsr_sha256_begin();
+    tsr_sha256_add(&sha, text, strlen(text));
+    tsr_sha256_end(&sha, out);
+    free(text);
+    return TSR_OK;
+}
+
+static tsr_status check_hash(const struct tsr__trace_reader *r, const json_t *root)
+{
+    unsigned char hash[TSR_SHA256_BYTES];
+    struct tsr_traced_file *t = r->trace;
+    struct tsr__trace_at at = {r, root, "sha256", SIZE_MAX};
+    TSR_TRY(hash_of(root, r->path, hash));
+    for (int i = 0; i < TSR_SHA256_BYTES; i++) {
+        snprintf(t->sha256 + (size_t)2 * i, 3, "%02x", hash[i]);
+        if (i < 8)
+            t->model.hash = t->model.hash << 8 | hash[i];
+    }
+    const char *found = json_string_value(json_object_get(root, "sha256"));
+    if (found && !strcmp(found, t->sha256))
+        return TSR_OK;
+    return tsr__trace_wrong(&at, json_object_get(root, "sha256"),
+                            "the hash of what the file says: it was damaged or changed");
+}
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static tsr_status read_head(const struct tsr__trace_reader *r, const json_t *root)
+{
+    static const char *const keys[] = {"tessera_trace", "made_by", "model", "variants",
+                                       "modules",       "params",  "ops",   "segments",
+                                       "classes",       "sha256",  NULL};
+    static const char *const model_keys[] = {"source", "class", NULL};
+    struct tsr__trace_at at = {r, root, "the trace", SIZE_MAX};
+    const json_t *version = json_object_get(root, "tessera_trace");
+    if (!json_is_object(root) || !version)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: is no trace; allowed: a file that `python -m tessera "
+                        "trace` wrote",
+                        r->path);
+    if (!json_is_integer(version) || json_integer_value(version) != VERSION)
+        return tsr__trace_wrong(&at, version, "version 1");
+    TSR_TRY(tsr__trace_keys(&at, keys));
+    at.list = "model";
+    at.value = json_object_get(root, "model");
+    TSR_TRY(tsr__trace_keys(&at, model_keys));
+    TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "source"), false, &r->trace->source));
+    return tsr__trace_text(&at, json_object_get(at.value, "class"), false, &r->trace->type);
+}
+
+static tsr_status check_variants(const struct tsr__trace_reader *r)
+{
+    struct tsr_traced_file *t = r->trace;
+    for (size_t i = 0; i < t->n_variants; i++) {
+        tsr_traced_file_choose(t, &t->variants[i]);
+        tsr_status status = tsr_traced_check(&t->model);
+        char text[256];
+        snprintf(text, sizeof text, "%s", tsr_error_text());
+        if (status == TSR_EVALUE)
+            return tsr_fail(TSR_ECONFIG,
+                            "%s: variants[%zu]: %s; allowed: a trace as TRACE.md has "
+                            "it",
+                            r->path, i, text);
+        TSR_TRY(status);
+    }
+    return TSR_OK;
+}
+
+static tsr_status read_root(const struct tsr__trace_reader *r, const json_t *root)
+{
+    TSR_TRY(read_head(r, root));
+    TSR_TRY(check_hash(r, root));
+    TSR_TRY(tsr__trace_read_parts(r, root));
+    TSR_TRY(tsr__trace_read_variants(r, root));
+    return check_variants(r);
+}
+
+tsr_status tsr_traced_file_load(const char *path, struct tsr_traced_file *out)
+{
+    char *text = NULL;
+    size_t n = 0;
+    json_error_t error;
+    memset(out, 0, sizeof *out);
+    tsr_arena_init(&out->arena);
+    struct tsr__trace_reader r = {path, &out->arena, out};
+    out->path = tsr_arena_printf(&out->arena, "%s", path);
+    tsr_status status = out->path ? unpack(path, &text, &n) : tsr_no_memory(path);
+    json_t *root = NULL;
+    if (status == TSR_OK) {
+        root = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
+        status = root ? read_root(&r, root)
+                      : tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
+    }
+    json_decref(root);
+    free(text);
+    if (status != TSR_OK)
+        tsr_traced_file_fini(out);
+    return status;
+}
+
+void tsr_traced_file_fini(struct tsr_traced_file *trace)
+{
+    tsr_arena_fini(&trace->arena);
+    memset(trace, 0, sizeof *trace);
+}
+
+void tsr_traced_file_choose(struct tsr_traced_file *t, const struct tsr_trace_variant *v)
+{
+    memcpy(t->model.plain, v->plain, sizeof t->model.plain);
+    memcpy(t->model.instrumented, v->instrumented, sizeof t->model.instrumented);
+    t->model.compute = v->param_dtype ? tsr_dtype_parse(v->param_dtype) : TSR_DTYPE_NONE;
+    t->model.hooked = v->hooked;
+}
+
+void tsr_traced_file_list(const struct tsr_traced_file *t, char *out, size_t size)
+{
+    size_t used = 0;
+    *out = 0;
+    for (size_t i = 0; i < t->n_variants && used + 40 < size; i++)
+        used += (size_t)snprintf(out + used, size - used, "%s%.30s", i ? ", " : "",
+                                 t->variants[i].name);
+}

@@ -1,0 +1,50 @@
+/* trace_file.h: a model as it was traced in PyTorch (experiments/torch/TRACE.md), read from its
+ * file and checked. The engine plays it (engine/traced/traced_model.h).
+ */
+#ifndef TSR_STUDY_TRACE_FILE_H
+#define TSR_STUDY_TRACE_FILE_H
+
+#include "engine/traced/traced_model.h"
+
+/* Hooking this module casts its inputs, or not hooking it leaves out a cast that was traced. */
+struct tsr_trace_cast {
+    uint32_t module;
+    const char *dtype;
+    uint64_t bytes;
+};
+
+/* The model under one set of conditions: what it was fed with, what it was traced under. */
+struct tsr_trace_variant {
+    const char *name, *checkpoint;      /* "b2-s4096-full"; "none", "full", "every2", "selective" */
+    uint64_t batch, seq;                /* seq 0: the model has none */
+    uint64_t tokens;                    /* per micro-batch and rank: what throughput counts */
+    const char *param_dtype, *autocast; /* as torch names them; NULL: none */
+    bool cast_inputs;
+    bool *checkpointed, *hooked; /* by module */
+    size_t n_casts;
+    const struct tsr_trace_cast *casts;
+    struct tsr_traced_steps plain[2], instrumented[2];
+};
+
+/* Owns its memory. `model` is complete but for what belongs to a variant. */
+struct tsr_traced_file {
+    struct tsr_arena arena;
+    const char *path, *source, *type; /* of the model: "train.py:make", "LlamaForCausalLM" */
+    char sha256[65];
+    struct tsr_traced_model model;
+    size_t n_variants;
+    struct tsr_trace_variant *variants;
+    uint64_t n_elements; /* of all parameters */
+};
+
+/* Reads and checks all of it: keys, types, limits, the hash, and every variant
+ * (tsr_traced_check()). Errors: TSR_ECONFIG, one line with the file and the place; TSR_ENOMEM. On
+ * failure nothing is to be freed. */
+tsr_status tsr_traced_file_load(const char *path, struct tsr_traced_file *out) TSR_MUST_USE;
+void tsr_traced_file_fini(struct tsr_traced_file *trace);
+/* Its model becomes that of a variant. */
+void tsr_traced_file_choose(struct tsr_traced_file *trace, const struct tsr_trace_variant *variant);
+/* "b2-s128-none, b4-s128-none" for messages: as many as fit. */
+void tsr_traced_file_list(const struct tsr_traced_file *trace, char *out, size_t size);
+
+#endif
