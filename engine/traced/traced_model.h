@@ -129,6 +129,9 @@ struct tsr_traced_model {
     struct tsr_traced_steps instrumented[2];
     tsr_dtype compute;  /* that parameters are cast to by wrappers; NONE: not cast */
     const bool *hooked; /* by module: it has marks */
+    const bool *casts;  /* by module: its hooks cast its inputs; NULL: none does */
+    const char *const
+        *cannot; /* by module: why it cannot be wrapped; NULL: it can; NULL: all can */
 };
 
 /* Indices are in range, frees and gradients find their storages, also when the steady iteration

@@ -44,6 +44,15 @@ static tsr_status check_hooks(const struct tsr_traced *t)
         if (asks && !t->model->hooked[i])
             return tsr_fail(TSR_EUNSUPPORTED,
                             "'%s' is wrapped, and had no hooks when the model was traced", m->fqn);
+        if (asks && t->model->cannot && t->model->cannot[i])
+            return tsr_fail(TSR_EUNSUPPORTED, "'%s' cannot be wrapped: %s", m->fqn,
+                            t->model->cannot[i]);
+        if (t->model->casts && t->model->casts[i] && t->model->hooked[i] != (m->hooks != NULL))
+            return tsr_fail(TSR_EUNSUPPORTED,
+                            "'%s' is %s: it takes inputs of another dtype, which its hooks cast, "
+                            "and was %shooked when the model was traced",
+                            m->fqn, m->hooks ? "wrapped" : "not wrapped",
+                            t->model->hooked[i] ? "" : "not ");
         if (m->checkpoint.inside || m->checkpoint.outside)
             return tsr_fail(TSR_EUNSUPPORTED,
                             "'%s': which modules are recomputed was decided by the trace", m->fqn);

@@ -96,9 +96,9 @@ static json_t *tsr_inspect_model(const struct tsr_model *model)
         sizes = gpt2_sizes(model);
     else if (model->family == TSR_FAMILY_MPT)
         sizes = mpt_sizes(model);
-    else if (model->family != TSR_FAMILY_TREE)
+    else if (model->family != TSR_FAMILY_TREE && !model->trace)
         sizes = llama_sizes(model);
-    if (model->family != TSR_FAMILY_TREE)
+    if (model->family != TSR_FAMILY_TREE && !model->trace)
         counts = counts_of(&model->counts);
     if (model->family == TSR_FAMILY_MOE)
         experts = json_pack("{s:I, s:I, s:I}", "routed", (json_int_t)model->moe.n_experts, "shared",

@@ -237,6 +237,10 @@ static tsr_status check(const struct tsr_run_job *r)
 {
     const struct tsr_settings *s = r->job.settings;
     TSR_TRY(check_warmup(r));
+    if (r->job.model.trace)
+        return tsr_node_error(tsr_job_at(&r->job, "model.trace"),
+                              "model.trace: found a traced model, whose kernels are PyTorch's; "
+                              "allowed to run: a model of another kind (--on sim simulates it)");
     if (!tsr_save_is_sharded((enum tsr_save)s->save))
         return tsr_node_error(tsr_job_at(&r->job, "save"),
                               "save: found %s, which is simulated and not executed; allowed to "

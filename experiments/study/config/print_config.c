@@ -137,6 +137,7 @@ static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
     struct tsr_arena *arena = &experiment->doc.arena;
     TSR_TRY(make_absolute(arena, experiment->path, &settings->model));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree.path));
+    TSR_TRY(make_absolute(arena, experiment->path, &settings->model_trace));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->stack));
     TSR_TRY(make_absolute(arena, experiment->path, &settings->own.gpu));
     return make_absolute(arena, experiment->path, &settings->cluster);

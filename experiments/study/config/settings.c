@@ -62,7 +62,7 @@ void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings)
 static bool is_for(const struct tsr_settings *to, const struct tsr_settings *from,
                    const struct tsr_key *key)
 {
-    bool is_tree = to->model_tree.path || to->model_tree.node;
+    bool is_tree = to->model_tree.path || to->model_tree.node || to->model_trace;
     if (!strncmp(key->name, "model.", 6))
         return !is_tree;
     if (!strcmp(key->name, "wrap"))

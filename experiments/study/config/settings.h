@@ -101,6 +101,7 @@ struct tsr_settings {
     const char *stack; /* whose defaults go before those of the table (stack.h); NULL: none */
     const char *model, *model_blocks, *cluster, *gpu;
     struct tsr_tree_value model_tree;
+    const char *model_trace, *model_variant;
     struct tsr_own_cluster own;             /* in the place of `cluster`, or over its file */
     uint64_t nodes, gpus_per_node;          /* 0: as in the cluster's file */
     uint64_t model_layers, model_positions; /* 0: as in the model's file */

@@ -13,6 +13,8 @@ static const char *const own_keys[] = {"title", "source", NULL};
 static const char *const not_here[] = {"stack",
                                        "model.name",
                                        "model.tree",
+                                       "model.trace",
+                                       "model.variant",
                                        "model.blocks",
                                        "model.layers",
                                        "model.positions",

@@ -181,8 +181,8 @@ static bool applies(const struct list *list, const struct choice *choice)
         return list->job->model.family == TSR_FAMILY_LLAMA &&
                list->job->model.llama.n_kv_heads < list->job->model.llama.n_heads;
     case HEAD:
-        return list->job->model.family != TSR_FAMILY_TREE && s->tp == 1 &&
-               s->batch * s->seq >= 8; /* as many tokens as chunks */
+        return list->job->model.family != TSR_FAMILY_TREE && !list->job->model.trace &&
+               s->tp == 1 && s->batch * s->seq >= 8; /* as many tokens as chunks */
     }
     return false;
 }

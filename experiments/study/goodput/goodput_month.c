@@ -85,7 +85,7 @@ static void describe(const struct tsr_job *job, struct tsr_month *m)
     uint32_t per_node = job->cluster.gpus_per_node;
     m->nodes = (job->world + per_node - 1) / per_node;
     m->node_mtbf_s = g->node_mtbf_s;
-    uint64_t tokens_of_a_rank = s->batch * s->seq * s->accum_steps / s->tp;
+    uint64_t tokens_of_a_rank = tsr_job_tokens(job);
     m->tokens_per_step = (double)tokens_of_a_rank * job->world;
     m->transfer_s = m->checkpoint_bytes / (g->storage_bw * m->nodes);
     m->best_in = (struct tsr_goodput_input){

@@ -9,6 +9,7 @@
 #include "experiments/study/config/settings.h"
 #include "experiments/study/job/fit.h"
 #include "experiments/study/job/patterns.h"
+#include "experiments/study/model/trace_file.h"
 
 /* ---- the model --------------------------------------------------------------------------- */
 
@@ -46,6 +47,8 @@ static tsr_status build_model(const struct tsr_job *job, struct tsr_engine *engi
     case TSR_FAMILY_TREE:
         TSR_TRY(tsr_model_tree(engine, &m->tree));
         break;
+    case TSR_FAMILY_TRACED:
+        return tsr_model_traced(engine, &m->trace->model);
     case TSR_FAMILY_MOE:
         return tsr_model_require_runnable(m);
     }
@@ -257,6 +260,23 @@ static struct tsr_module *longest_list(struct tsr_module *module, size_t *longes
     return best;
 }
 
+/* Of a traced model: the children of all outermost lists whose children are more than a layer. */
+static bool add_lists(struct tsr_module *module, struct tsr_modules *out, size_t *cap)
+{
+    size_t n = tsr_module_n_children(module), inner = 0;
+    const char *type = tsr_module_type_name(module);
+    for (size_t i = 0; i < n; i++)
+        inner += tsr_module_n_children(tsr_module_child(module, i)) > 0;
+    bool is_list = !strcmp(type, "ModuleList") || !strcmp(type, "ModuleDict");
+    for (size_t i = 0; i < n; i++) {
+        struct tsr_module *child = tsr_module_child(module, i);
+        if (is_list && inner > 0 ? !TSR_PUSH(out->items, out->n, *cap, child)
+                                 : !add_lists(child, out, cap))
+            return false;
+    }
+    return true;
+}
+
 static tsr_status children_of(const struct tsr_module *list, struct tsr_modules *out)
 {
     out->n = tsr_module_n_children(list);
@@ -291,10 +311,22 @@ tsr_status tsr_find_blocks(const struct tsr_job *job, struct tsr_engine *engine,
                               "pattern like model.layers.* (`tessera inspect` shows names)",
                               pattern, job->model.name);
     }
+    if (job->model.family == TSR_FAMILY_TRACED) {
+        size_t cap = 0;
+        const struct tsr_traced_file *t = job->model.trace;
+        for (size_t i = 0; i < t->n_blocks; i++)
+            if (!TSR_PUSH(out->items, out->n, cap,
+                          tsr_module_find(engine, t->model.modules[t->blocks[i]].name)))
+                return tsr_no_memory(NULL);
+        if (!t->n_blocks && !add_lists(tsr_module_root(engine), out, &cap))
+            return tsr_no_memory(NULL);
+        if (out->n)
+            return TSR_OK;
+    }
     struct tsr_module *list = longest_list(tsr_module_root(engine), &longest);
     if (!list)
-        return tsr_node_error(tsr_job_at(job, "model.tree"),
-                              "model.blocks: found null, and tree %s has no list of blocks; "
+        return tsr_node_error(tsr_job_at(job, job->model.trace ? "model.trace" : "model.tree"),
+                              "model.blocks: found null, and model %s has no list of blocks; "
                               "allowed: a pattern of module names",
                               job->model.name);
     return children_of(list, out);

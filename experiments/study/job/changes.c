@@ -15,6 +15,7 @@ static const struct {
 } kinds[] = {
     {"model.name", TSR_CHANGES_NUMBERS},
     {"model.tree", TSR_CHANGES_NUMBERS},
+    {"model.trace", TSR_CHANGES_NUMBERS},
     {"model.layers", TSR_CHANGES_NUMBERS},
     {"model.positions", TSR_CHANGES_NUMBERS},
     {"seq", TSR_CHANGES_NUMBERS},

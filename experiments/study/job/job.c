@@ -2,6 +2,7 @@
 #include "experiments/study/job/job.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/study/config/settings.h"
@@ -218,6 +219,7 @@ static tsr_status check_overflow(const struct tsr_job *job)
 static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
 {
     TSR_TRY(tsr_model_require_runnable(&job->model));
+    TSR_TRY(tsr_job_choose_trace(job));
     if (tsr_has_cluster(job->settings))
         TSR_TRY(tsr_load_cluster(job));
     else if (needs == TSR_NEEDS_ALL)
@@ -250,6 +252,8 @@ tsr_status tsr_job_open(const struct tsr_experiment *experiment,
 void tsr_job_close(struct tsr_job *job)
 {
     tsr_model_fini(&job->model);
+    free(job->own_settings);
+    job->own_settings = NULL;
 }
 
 /* ---- words ------------------------------------------------------------------------------- */

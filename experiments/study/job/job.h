@@ -13,7 +13,8 @@
 struct tsr_job {
     const struct tsr_experiment *experiment;
     const struct tsr_strategy *strategy;
-    const struct tsr_settings *settings; /* of the strategy */
+    const struct tsr_settings *settings; /* of the strategy; or own_settings */
+    struct tsr_settings *own_settings;   /* with the sizes of a trace; owned; NULL: none */
     struct tsr_model model;
     struct tsr_cluster cluster; /* name "" without a cluster */
     struct tsr_mesh mesh;
@@ -50,6 +51,12 @@ tsr_status tsr_load_cluster(struct tsr_job *job) TSR_MUST_USE;
 /* TSR_ECONFIG: the file of the experiment has no such key, and what may stand there. */
 tsr_status tsr_job_lacks(const struct tsr_experiment *experiment, const char *key,
                          const char *allowed);
+
+/* Of a traced model: the variant that the keys mean, whose sizes become the job's (job_traced.c);
+ * part of tsr_job_open(). Errors: TSR_ECONFIG with the command that traces what was asked for. */
+tsr_status tsr_job_choose_trace(struct tsr_job *job) TSR_MUST_USE;
+/* Tokens of a rank and an iteration: what throughput counts. */
+uint64_t tsr_job_tokens(const struct tsr_job *job);
 
 /* Keys that do not go with api: fsdp1, or only with it (TSR_ECONFIG). */
 tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;

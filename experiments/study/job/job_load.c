@@ -177,6 +177,19 @@ failed:
     return status;
 }
 
+static tsr_status load_trace(const struct tsr_experiment *experiment, const struct tsr_settings *s,
+                             struct tsr_model *out)
+{
+    char path[TSR_FILE_BYTES];
+    const struct tsr_yaml_node *at = tsr_setting_at(s, "model.trace");
+    const char *other = s->model ? "model.name" : "model.tree";
+    if (s->model || s->model_tree.path || s->model_tree.node)
+        return tsr_node_error(at, "model.trace: found %s beside %s; allowed: one of them",
+                              s->model_trace, other);
+    TSR_TRY(tsr_find_file("model.trace", s->model_trace, at, experiment->path, path));
+    return tsr_model_load_trace(path, out);
+}
+
 static tsr_status load_tree(const struct tsr_experiment *experiment, const struct tsr_settings *s,
                             struct tsr_model *out)
 {
@@ -195,13 +208,16 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
     const char *tree = s->model_tree.node ? "a tree" : s->model_tree.path;
     char path[TSR_FILE_BYTES];
     memset(out, 0, sizeof(*out));
+    if (s->model_trace)
+        return change_model(s, load_trace(experiment, s, out), out);
     if (s->model && tree)
         return tsr_node_error(tsr_setting_at(s, "model.tree"),
                               "model.tree: found %s beside model.name: %s; allowed: one of them",
                               tree, s->model);
     if (!s->model && !tree)
-        return tsr_job_lacks(experiment, "model",
-                             "a name of models/, the path of a config.json, or {tree: FILE}");
+        return tsr_job_lacks(
+            experiment, "model",
+            "a name of models/, the path of a config.json, {tree: FILE} or {trace: FILE}");
     if (tree)
         return change_model(s, load_tree(experiment, s, out), out);
     TSR_TRY(tsr_find_model(s->model, tsr_setting_at(s, "model.name"), experiment->path, path));

@@ -27,7 +27,7 @@ static tsr_status check_chunks(const struct tsr_job *job)
     const struct tsr_yaml_node *at = tsr_job_at(job, "loss.chunks");
     if (chunks < 2)
         return TSR_OK;
-    if (m->family == TSR_FAMILY_TREE)
+    if (m->family == TSR_FAMILY_TREE || m->family == TSR_FAMILY_TRACED)
         return tsr_node_error(at,
                               "loss.chunks: found %llu beside model %s; allowed: 1, or a model of "
                               "the Llama family, GPT-2 or MPT",

@@ -80,7 +80,7 @@ static uint64_t learned_positions(const struct tsr_model *model)
 
 bool tsr_model_is_tied(const struct tsr_model *model)
 {
-    if (model->family == TSR_FAMILY_TREE)
+    if (model->family == TSR_FAMILY_TREE || model->family == TSR_FAMILY_TRACED)
         return false;
     if (model->family == TSR_FAMILY_GPT2)
         return !model->gpt2.untied;
@@ -177,6 +177,7 @@ tsr_status tsr_model_count(struct tsr_model *model)
     case TSR_FAMILY_MOE:
         return count_moe(model);
     case TSR_FAMILY_TREE:
+    case TSR_FAMILY_TRACED:
         return TSR_OK; /* the tree's nodes are counted where they are read */
     case TSR_FAMILY_LLAMA:
         break;

@@ -4,9 +4,11 @@
  * and v that no key names, Qwen3 has norms on q and k, GPT-2 has its own names for everything.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/study/model/hf_keys.h"
+#include "experiments/study/model/trace_file.h"
 
 /* ---- MPT ------------------------------------------------------------------------------------- */
 
@@ -466,5 +468,8 @@ tsr_status tsr_model_read_hf_node(const struct tsr_yaml_node *root, const char *
 void tsr_model_fini(struct tsr_model *model)
 {
     tsr_doc_fini(&model->doc);
+    if (model->trace)
+        tsr_traced_file_fini(model->trace);
+    free(model->trace);
     memset(model, 0, sizeof(*model));
 }

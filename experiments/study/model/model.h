@@ -1,4 +1,4 @@
-/* model.h: what a model file says: a Hugging Face config.json, or a module tree. */
+/* model.h: what a model file says: a Hugging Face config.json, a module tree, or a trace. */
 #ifndef TSR_STUDY_MODEL_H
 #define TSR_STUDY_MODEL_H
 
@@ -10,7 +10,8 @@ enum tsr_family {
     TSR_FAMILY_GPT2,
     TSR_FAMILY_MPT,
     TSR_FAMILY_TREE,
-    TSR_FAMILY_MOE
+    TSR_FAMILY_MOE,
+    TSR_FAMILY_TRACED
 };
 
 /* Exact numbers of parameters; the columns of models/counts.tsv. */
@@ -51,10 +52,12 @@ struct tsr_model {
     struct tsr_moe_config moe;
     struct tsr_tree_config tree;
     struct tsr_tree_extras extras;
-    uint64_t max_positions;         /* 0: none known */
-    bool positions_are_hard;        /* a learned table: no position beyond it */
-    uint64_t sliding_window;        /* 0: none */
-    struct tsr_param_counts counts; /* of a tree: total and active only */
+    struct tsr_traced_file *trace;           /* owned; NULL: of another family */
+    const struct tsr_trace_variant *variant; /* of the trace, once a job has chosen it */
+    uint64_t max_positions;                  /* 0: none known */
+    bool positions_are_hard;                 /* a learned table: no position beyond it */
+    uint64_t sliding_window;                 /* 0: none */
+    struct tsr_param_counts counts;          /* of a tree: total and active only */
 };
 
 /* Reads a config.json. Errors: TSR_ECONFIG with file, line, key, value, what is allowed. */
@@ -72,8 +75,12 @@ tsr_status tsr_model_load_tree_node(const struct tsr_yaml_node *root, const char
 /* The same of a recorded scenario. */
 tsr_status tsr_model_read_tree_node(const struct tsr_yaml_node *root,
                                     struct tsr_model *out) TSR_MUST_USE;
+/* Reads a trace (trace_file.h). */
+tsr_status tsr_model_load_trace(const char *path, struct tsr_model *out) TSR_MUST_USE;
 void tsr_model_fini(struct tsr_model *model);
 
+/* The model is called as the file, without folder and ending. */
+void tsr__model_name_after(const char *path, struct tsr_model *out);
 /* Fills model->counts of a family that is counted by formula. Errors: TSR_ECONFIG if they do not
  * fit into 63 bits. */
 tsr_status tsr_model_count(struct tsr_model *model) TSR_MUST_USE;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "experiments/study/model/model.h"
 #include "experiments/study/model/trace_json.h"
 #include "sim/base/files.h"
 #include "sim/base/json_load.h"
@@ -134,7 +135,7 @@ static tsr_status read_head(const struct tsr__trace_reader *r, const json_t *roo
     static const char *const keys[] = {"tessera_trace", "made_by", "model", "variants",
                                        "modules",       "params",  "ops",   "segments",
                                        "classes",       "sha256",  NULL};
-    static const char *const model_keys[] = {"source", "class", NULL};
+    static const char *const model_keys[] = {"source", "class", "?blocks", NULL};
     struct tsr__trace_at at = {r, root, "the trace", SIZE_MAX};
     const json_t *version = json_object_get(root, "tessera_trace");
     if (!json_is_object(root) || !version)
@@ -150,6 +151,23 @@ static tsr_status read_head(const struct tsr__trace_reader *r, const json_t *roo
     TSR_TRY(tsr__trace_keys(&at, model_keys));
     TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "source"), false, &r->trace->source));
     return tsr__trace_text(&at, json_object_get(at.value, "class"), false, &r->trace->type);
+}
+
+static tsr_status read_blocks(const struct tsr__trace_reader *r, const json_t *list)
+{
+    struct tsr_traced_file *t = r->trace;
+    struct tsr__trace_at at = {r, list, "model.blocks", SIZE_MAX};
+    if (!list)
+        return TSR_OK;
+    TSR_TRY(tsr__trace_list_of(&at, list, 0, t->model.n_modules));
+    uint32_t *blocks = tsr__trace_memory(r, json_array_size(list), sizeof *blocks);
+    if (!blocks)
+        return tsr_no_memory(r->path);
+    for (size_t i = 0; i < json_array_size(list); i++)
+        TSR_TRY(tsr__trace_u32(&at, json_array_get(list, i), t->model.n_modules - 1, &blocks[i]));
+    t->blocks = blocks;
+    t->n_blocks = json_array_size(list);
+    return TSR_OK;
 }
 
 static tsr_status check_variants(const struct tsr__trace_reader *r)
@@ -175,6 +193,7 @@ static tsr_status read_root(const struct tsr__trace_reader *r, const json_t *roo
     TSR_TRY(read_head(r, root));
     TSR_TRY(check_hash(r, root));
     TSR_TRY(tsr__trace_read_parts(r, root));
+    TSR_TRY(read_blocks(r, json_object_get(json_object_get(root, "model"), "blocks")));
     TSR_TRY(tsr__trace_read_variants(r, root));
     return check_variants(r);
 }
@@ -214,6 +233,8 @@ void tsr_traced_file_choose(struct tsr_traced_file *t, const struct tsr_trace_va
     memcpy(t->model.instrumented, v->instrumented, sizeof t->model.instrumented);
     t->model.compute = v->param_dtype ? tsr_dtype_parse(v->param_dtype) : TSR_DTYPE_NONE;
     t->model.hooked = v->hooked;
+    t->model.casts = v->cast_at;
+    t->model.cannot = v->cannot;
 }
 
 void tsr_traced_file_list(const struct tsr_traced_file *t, char *out, size_t size)
@@ -223,4 +244,36 @@ void tsr_traced_file_list(const struct tsr_traced_file *t, char *out, size_t siz
     for (size_t i = 0; i < t->n_variants && used + 40 < size; i++)
         used += (size_t)snprintf(out + used, size - used, "%s%.30s", i ? ", " : "",
                                  t->variants[i].name);
+}
+
+/* ---- as a model ------------------------------------------------------------------------------ */
+
+void tsr__model_name_after(const char *path, struct tsr_model *out)
+{
+    const char *slash = strrchr(path, '/');
+    snprintf(out->path, sizeof out->path, "%s", path);
+    snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : path);
+    char *dot = strrchr(out->name, '.');
+    if (dot && dot != out->name)
+        *dot = 0;
+}
+
+tsr_status tsr_model_load_trace(const char *path, struct tsr_model *out)
+{
+    memset(out, 0, sizeof *out);
+    tsr_arena_init(&out->doc.arena);
+    struct tsr_traced_file *trace = malloc(sizeof *trace);
+    if (!trace)
+        return tsr_no_memory(path);
+    tsr_status status = tsr_traced_file_load(path, trace);
+    if (status != TSR_OK) {
+        free(trace);
+        return status;
+    }
+    tsr__model_name_after(path, out);
+    out->type = "trace";
+    out->family = TSR_FAMILY_TRACED;
+    out->trace = trace;
+    out->counts.total = out->counts.active = trace->n_elements;
+    return TSR_OK;
 }

@@ -20,7 +20,8 @@ struct tsr_trace_variant {
     uint64_t tokens;                    /* per micro-batch and rank: what throughput counts */
     const char *param_dtype, *autocast; /* as torch names them; NULL: none */
     bool cast_inputs;
-    bool *checkpointed, *hooked; /* by module */
+    bool *checkpointed, *hooked, *cast_at; /* by module; cast_at: in `casts` */
+    const char **cannot; /* by module: why it cannot be a group of its own; NULL: it can */
     size_t n_casts;
     const struct tsr_trace_cast *casts;
     struct tsr_traced_steps plain[2], instrumented[2];
@@ -32,6 +33,8 @@ struct tsr_traced_file {
     const char *path, *source, *type; /* of the model: "train.py:make", "LlamaForCausalLM" */
     char sha256[65];
     struct tsr_traced_model model;
+    size_t n_blocks;
+    const uint32_t *blocks; /* modules that repeat: what `wrap: block` means */
     size_t n_variants;
     struct tsr_trace_variant *variants;
     uint64_t n_elements; /* of all parameters */

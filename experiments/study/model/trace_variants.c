@@ -104,6 +104,31 @@ static tsr_status read_casts(const struct tsr__trace_at *at, const json_t *list,
         TSR_TRY(tsr__trace_u64(at, json_array_get(v, 2), 0, UINT64_C(1) << 53, &casts[i].bytes));
     }
     out->casts = casts;
+    out->cast_at = tsr__trace_memory(at->r, at->r->trace->model.n_modules, sizeof(bool));
+    for (size_t i = 0; out->cast_at && i < out->n_casts; i++)
+        out->cast_at[casts[i].module] = true;
+    if (!out->cast_at)
+        return tsr_no_memory(at->r->path);
+    return TSR_OK;
+}
+
+static tsr_status read_cannot(const struct tsr__trace_at *at, const json_t *list,
+                              struct tsr_trace_variant *out)
+{
+    size_t n = at->r->trace->model.n_modules;
+    out->cannot = tsr__trace_memory(at->r, n, sizeof *out->cannot);
+    if (!out->cannot)
+        return tsr_no_memory(at->r->path);
+    if (!list)
+        return TSR_OK;
+    TSR_TRY(tsr__trace_list_of(at, list, 0, n));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *v = json_array_get(list, i);
+        uint32_t module = 0;
+        TSR_TRY(tsr__trace_list_of(at, v, 2, 2));
+        TSR_TRY(tsr__trace_u32(at, json_array_get(v, 0), n - 1, &module));
+        TSR_TRY(tsr__trace_text(at, json_array_get(v, 1), false, &out->cannot[module]));
+    }
     return TSR_OK;
 }
 
@@ -112,7 +137,7 @@ static tsr_status read_conditions(const struct tsr__trace_at *variant,
 {
     static const char *const keys[] = {"param_dtype", "cast_inputs", "autocast", "checkpointed",
                                        "sdpa",        "train",       "hooked",   "casts",
-                                       "readbacks",   "routing",     NULL};
+                                       "readbacks",   "routing",     "?cannot",  NULL};
     struct tsr__trace_at at = *variant;
     at.value = json_object_get(variant->value, "conditions");
     TSR_TRY(tsr__trace_keys(&at, keys));
@@ -122,6 +147,7 @@ static tsr_status read_conditions(const struct tsr__trace_at *variant,
     TSR_TRY(tsr__trace_bool(&at, json_object_get(at.value, "cast_inputs"), &out->cast_inputs));
     TSR_TRY(read_set(&at, json_object_get(at.value, "checkpointed"), &out->checkpointed));
     TSR_TRY(read_set(&at, json_object_get(at.value, "hooked"), &out->hooked));
+    TSR_TRY(read_cannot(&at, json_object_get(at.value, "cannot"), out));
     if (out->param_dtype && tsr_dtype_parse(out->param_dtype) == TSR_DTYPE_NONE)
         return tsr__trace_wrong(&at, json_object_get(at.value, "param_dtype"),
                                 "null, bfloat16, float16 or float32");

@@ -496,22 +496,11 @@ static tsr_status finish(struct tsr_model *out, bool in_scenario)
     return status;
 }
 
-/* The file's name without folder and ending. */
-static void name_after(const char *path, struct tsr_model *out)
-{
-    const char *slash = strrchr(path, '/');
-    snprintf(out->path, sizeof out->path, "%s", path);
-    snprintf(out->name, sizeof out->name, "%s", slash ? slash + 1 : path);
-    char *dot = strrchr(out->name, '.');
-    if (dot && dot != out->name)
-        *dot = 0;
-}
-
 tsr_status tsr_model_load_tree(const char *path, struct tsr_model *out)
 {
     memset(out, 0, sizeof(*out));
     TSR_TRY(tsr_doc_load(path, &out->doc));
-    name_after(path, out);
+    tsr__model_name_after(path, out);
     return finish(out, false);
 }
 
@@ -526,7 +515,7 @@ tsr_status tsr_model_load_tree_node(const struct tsr_yaml_node *root, const char
                                     struct tsr_model *out)
 {
     lend_root(root, out);
-    name_after(path, out);
+    tsr__model_name_after(path, out);
     return finish(out, false);
 }
 

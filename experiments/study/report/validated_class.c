@@ -69,11 +69,9 @@ const char *tsr_difference_name(unsigned difference)
 
 const char *tsr_family_name(enum tsr_family family)
 {
-    static const char *const names[] = {[TSR_FAMILY_LLAMA] = "llama",
-                                        [TSR_FAMILY_GPT2] = "gpt2",
-                                        [TSR_FAMILY_MPT] = "mpt",
-                                        [TSR_FAMILY_TREE] = "tree",
-                                        [TSR_FAMILY_MOE] = "moe"};
+    static const char *const names[] = {
+        [TSR_FAMILY_LLAMA] = "llama", [TSR_FAMILY_GPT2] = "gpt2", [TSR_FAMILY_MPT] = "mpt",
+        [TSR_FAMILY_TREE] = "tree",   [TSR_FAMILY_MOE] = "moe",   [TSR_FAMILY_TRACED] = "traced"};
     return names[family];
 }
 

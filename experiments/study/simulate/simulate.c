@@ -26,8 +26,7 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     row->changes = job->changes;
     row->world = job->world;
     row->trains = s->run.train != NULL;
-    /* tensor-parallel ranks work on the same tokens */
-    row->tokens_per_rank = s->batch * s->seq * s->accum_steps / s->tp;
+    row->tokens_per_rank = tsr_job_tokens(job);
     row->usable_bytes = job->cluster.gpu.visible_bytes;
     row->mfu = -1;
     row->fits = TSR_FITS_UNKNOWN;
