@@ -48,6 +48,7 @@ struct tsr_fsdp_param {
     struct tsr_param_cut cut; /* as layouts ask for it */
     size_t n_aliases, cap_aliases;
     char **aliases; /* FQNs of the other places inside the call's modules */
+    size_t n_made;  /* shards made so far, one at each place (initialisation) */
     int shard_dim;  /* -1: replicated */
     uint64_t local[TSR_MAX_DIMS], padded[TSR_MAX_DIMS];
     uint64_t local_numel, shard_numel; /* of this rank; padded */

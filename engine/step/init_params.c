@@ -66,7 +66,7 @@ static void init_values(struct tsr_engine *e, const struct tsr_param *p, struct 
 }
 
 /* A shard as `to_empty` makes it: without padding, and anew at every place of a tied parameter. */
-static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, bool tied)
+static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f)
 {
     uint64_t item = tsr_dtype_bytes(f->param->dtype);
     enum tsr_offload offload = f->group->offload;
@@ -79,8 +79,9 @@ static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, bool tied
         init_values(e, f->param, f->sharded);
         return;
     }
-    bool stays = f->local_numel == f->shard_numel && (!tied || f->sharded);
+    bool stays = f->local_numel == f->shard_numel && f->n_made == f->n_aliases;
     struct tsr_storage *before = f->sharded;
+    f->n_made++;
     f->sharded =
         tsr__storage_new(e, f->local_numel * item, stays ? TSR_CAT_SHARDED_PARAM : TSR_CAT_INIT);
     tsr__storage_release(e, &before);
@@ -145,11 +146,6 @@ static void init_buffer(struct tsr_engine *e, const struct tsr_module *m, struct
     tsr__emit_op(e, &work);
 }
 
-static bool is_tied(const struct tsr_param *p)
-{
-    return p->fsdp && p->fsdp->n_aliases > 0;
-}
-
 static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
 {
     e->origin.module = m->id;
@@ -158,7 +154,7 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
         if (p->meta || p->flat) /* lazy init refuses it; the flat parameter has it */
             continue;
         if (p->fsdp)
-            init_shard(e, p->fsdp, is_tied(p));
+            init_shard(e, p->fsdp);
         else
             init_full(e, p);
     }
@@ -181,7 +177,7 @@ static void init_module(struct tsr_engine *e, struct tsr_module *m)
     init_own_params(e, m);
     e->origin.module = m->id;
     if (flat && flat->group && !flat->shard->sharded)
-        init_shard(e, flat->shard, false);
+        init_shard(e, flat->shard);
     else
         pad_shards(e, m);
 }

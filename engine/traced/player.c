@@ -153,12 +153,17 @@ static void set_recompute(struct tsr_engine *e, bool recomputes)
     e->origin.recompute = recomputes;
 }
 
-/* The batch comes from memory of the host. */
+/* The batch comes from memory of the host, which a loader has written. */
 static void copy_batch(struct tsr_engine *e, const struct tsr_storage *s)
 {
     struct tsr_storage *host = tsr__storage_empty(e, s->bytes, TSR_CAT_INPUTS, TSR_SPACE_PINNED);
     if (!host)
         return;
+    struct tsr_work load = {
+        .op = TSR_OP_POINTWISE, .dtype = TSR_U8, .name = "read_batch", .bytes_written = s->bytes};
+    struct tsr_instr read = {.kind = TSR_HOST_OP, .comm = UINT16_MAX, .work = &load};
+    tsr__operand_storage(e, host, TSR_WRITE, TSR_U8);
+    tsr__emit(e, &read);
     tsr__operand_storage(e, host, TSR_READ, TSR_U8);
     tsr__operand_storage(e, s, TSR_WRITE, TSR_U8);
     tsr__emit_copy(e, TSR_U8, s->bytes, s->bytes, "h2d_input");

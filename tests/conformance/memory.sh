@@ -1,11 +1,12 @@
 #!/bin/sh
-# Recorded memory, predicted: every figure of every scenario of tests/golden-memory, and its time line
-# event by event, must come out exactly. Exit 77: skipped, there is no python3.
+# Recorded memory, predicted: every figure of every scenario of tests/golden-memory, and of those of
+# tests/golden-bridge, whose models come as traces, and the time lines event by event, must come out
+# exactly. Exit 77: skipped, there is no python3.
 command -v python3 >/dev/null || exit 77
 against=$TSR_SOURCE_DIR/tests/oracle/mem/against.py
 golden=$TSR_SOURCE_DIR/tests/golden-memory
 failed=0
-for folder in "$golden" "$golden/random" "$golden/mpt"; do
+for folder in "$golden" "$golden/random" "$golden/mpt" "$TSR_SOURCE_DIR/tests/golden-bridge"; do
     python3 "$against" --tessera "$TESSERA" --recorded "$folder" --jobs 2 --list || failed=1
 done
 

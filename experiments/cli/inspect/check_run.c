@@ -67,6 +67,8 @@ static tsr_status emit_outside(const struct emitter *e, struct tsr_engine *engin
     tsr_checker_section(checker, e->rank, "save");
     TSR_TRY(tsr_save_run(engine, (enum tsr_save)e->source->job->settings->save));
     TSR_TRY(tsr_step_run(engine, TSR_CHECK_ITERATIONS));
+    if (e->source->job->model.trace) /* of which only training steps are known */
+        return TSR_OK;
     tsr_checker_section(checker, e->rank, "eval");
     TSR_TRY(tsr_eval_run(engine));
     return tsr_step_run(engine, TSR_CHECK_ITERATIONS + 1);

@@ -125,6 +125,7 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
         {"loss.chunks", "1", s->loss_chunks > 1},
         {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
         {"loss.metrics", "0", s->metrics > 0},
+        {"phases", "without eval", s->phases >> TSR_SECTION_EVAL & 1},
         {"api", "fully_shard, replicate or ddp", s->api == TSR_API_FSDP1}};
     for (size_t i = 0; i < sizeof misfits / sizeof misfits[0]; i++) {
         char found[64] = "?";

@@ -4,7 +4,7 @@
     against.py --tessera PROGRAM --recorded DIR [--only NAME,...] [--jobs N] [--keep DIR] [--list]
 
 Every NAME.json of DIR gives its scenario to `tessera memory SCENARIO.json -o RESULT.json --timeline
-FILE`. The result is compared with ../../golden-memory/compare.py, the time line as compare_timelines()
+FILE`, with `--trace NAME.trace` if there is one. The result is compared with ../../golden-memory/compare.py, the time line as compare_timelines()
 says. A NAME.error in which PyTorch ran out of memory must end with exit status 3 and report the same
 request. Standard library only. Exit status 0: everything agrees.
 """
@@ -80,12 +80,13 @@ def compare_timelines(gold, ours):
 
 # ---- one scenario ----------------------------------------------------------------------------
 
-def tessera(program, scenario, name, folder):
+def tessera(program, scenario, name, folder, trace=None):
     """Exit status, standard error, and the paths of result and time line."""
     paths = [os.path.join(folder, name + e) for e in (".scenario.json", ".result.json", ".timeline.json")]
     with open(paths[0], "w") as f:
         json.dump(dict(name=name, scenario={k: v for k, v in scenario.items() if k not in SKIPPED}), f)
-    run = subprocess.run([program, "memory", paths[0], "-o", paths[1], "--timeline", paths[2]], capture_output=True, text=True, timeout=600)
+    traced = ["--trace", trace] if trace and os.path.exists(trace) else []
+    run = subprocess.run([program, "memory", paths[0], "-o", paths[1], "--timeline", paths[2], *traced], capture_output=True, text=True, timeout=600)
     return run.returncode, run.stderr.strip(), paths[1], paths[2]
 
 
@@ -93,7 +94,7 @@ def one(program, recorded, name, folder):
     """A dict: name, keys {key: [exact, all, first]}, or failed."""
     gold_path = os.path.join(recorded, name + ".json")
     gold = load(gold_path)
-    status, err, result, line = tessera(program, gold["scenario"], name, folder)
+    status, err, result, line = tessera(program, gold["scenario"], name, folder, os.path.join(recorded, name + ".trace"))
     if status != 0:
         return dict(name=name, failed=f"exit status {status}: {err[-300:]}")
     lacks = [k for k in REQUIRED if k not in load(result)]
