@@ -65,8 +65,10 @@ static void init_values(struct tsr_engine *e, const struct tsr_param *p, struct 
     tsr__emit(e, &instr);
 }
 
-/* A shard as `to_empty` makes it: without padding, and anew at every place of a tied parameter. */
-static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f)
+/* A shard as `to_empty` makes it: without padding, and anew at every place of a tied parameter. The
+ * shard of an earlier place goes into *held, where Module._apply() has it in a variable: until the
+ * module's next shard is there, or the module is done. */
+static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, struct tsr_storage **held)
 {
     uint64_t item = tsr_dtype_bytes(f->param->dtype);
     enum tsr_offload offload = f->group->offload;
@@ -84,9 +86,17 @@ static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f)
     f->n_made++;
     f->sharded =
         tsr__storage_new(e, f->local_numel * item, stays ? TSR_CAT_SHARDED_PARAM : TSR_CAT_INIT);
-    tsr__storage_release(e, &before);
+    tsr__storage_release(e, held);
+    *held = before;
     if (f->local_numel == f->shard_numel)
         init_values(e, f->param, f->sharded);
+}
+
+static void init_flat(struct tsr_engine *e, struct tsr_fsdp_param *shard)
+{
+    struct tsr_storage *held = NULL;
+    init_shard(e, shard, &held);
+    tsr__storage_release(e, &held);
 }
 
 /* After a wrapped module is materialised its uneven shards move into padded ones. */
@@ -148,13 +158,14 @@ static void init_buffer(struct tsr_engine *e, const struct tsr_module *m, struct
 
 static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
 {
+    struct tsr_storage *held = NULL;
     e->origin.module = m->id;
     for (size_t i = 0; i < m->n_params && tsr__ok(e); i++) {
         struct tsr_param *p = m->params[i].param;
         if (p->meta || p->flat) /* lazy init refuses it; the flat parameter has it */
             continue;
         if (p->fsdp)
-            init_shard(e, p->fsdp);
+            init_shard(e, p->fsdp, &held);
         else
             init_full(e, p);
     }
@@ -163,6 +174,7 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
             m->buffers[i].storage = tsr__storage_new(e, m->buffers[i].bytes, TSR_CAT_BUFFER);
             init_buffer(e, m, m->buffers[i].storage);
         }
+    tsr__storage_release(e, &held);
 }
 
 /* The order of Module.to_empty(): children before the module's own parameters and buffers. */
@@ -177,7 +189,7 @@ static void init_module(struct tsr_engine *e, struct tsr_module *m)
     init_own_params(e, m);
     e->origin.module = m->id;
     if (flat && flat->group && !flat->shard->sharded)
-        init_shard(e, flat->shard);
+        init_flat(e, flat->shard);
     else
         pad_shards(e, m);
 }
