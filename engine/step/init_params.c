@@ -251,8 +251,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
         return tsr_fail(TSR_EVALUE, "the engine has no model");
     TSR_TRY(check_tensor_parallel(e));
     TSR_TRY(tsr__check_loss(e));
-    if (e->traced)
-        TSR_TRY(tsr__traced_check_wrapping(e));
+    TSR_TRY(tsr_traced_check_wrapping(e));
     tsr__set_phase(e, TSR_PHASE_INIT, 0);
     tsr__init_unsharded(e);
     if (e->fsdp->n_states > 0 && !offloads(e) && !is_all_meta(e))

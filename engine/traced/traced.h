@@ -103,8 +103,6 @@ void tsr__traced_inputs(struct tsr_engine *e, uint32_t micro);
 void tsr__traced_forward(struct tsr_engine *e, uint32_t micro);
 void tsr__traced_backward(struct tsr_engine *e, uint32_t micro);
 void tsr__traced_end(struct tsr_engine *e, uint32_t n_micro);
-/* What the model was wrapped with is what its trace stands for (traced_wrap.c). */
-tsr_status tsr__traced_check_wrapping(const struct tsr_engine *e) TSR_MUST_USE;
 void tsr__walk_traced(struct tsr_state_walk *w, const struct tsr_traced *t);
 
 #endif

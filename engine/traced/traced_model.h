@@ -142,5 +142,8 @@ tsr_status tsr_traced_check(const struct tsr_traced_model *model) TSR_MUST_USE;
  * that it was not traced in; TSR_ENOMEM. */
 tsr_status tsr_model_traced(struct tsr_engine *engine,
                             const struct tsr_traced_model *model) TSR_MUST_USE;
+/* Once it is wrapped: does what wraps it go with the trace? tsr_engine_init_params() asks, too. An
+ * engine without a traced model: TSR_OK. Errors: TSR_EUNSUPPORTED with the module. */
+tsr_status tsr_traced_check_wrapping(const struct tsr_engine *engine) TSR_MUST_USE;
 
 #endif

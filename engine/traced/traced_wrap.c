@@ -60,8 +60,10 @@ static tsr_status check_hooks(const struct tsr_traced *t)
     return TSR_OK;
 }
 
-tsr_status tsr__traced_check_wrapping(const struct tsr_engine *e)
+tsr_status tsr_traced_check_wrapping(const struct tsr_engine *e)
 {
+    if (!e->traced)
+        return TSR_OK;
     if (e->fsdp1)
         return tsr_fail(TSR_EUNSUPPORTED, "a traced model cannot be wrapped by FSDP1");
     if (e->tp->mesh_dims)

@@ -140,6 +140,9 @@ static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
     if (status != TSR_OK)
         return tsr_node_wrap_error(tsr_job_at(job, "tp"), status, "tp");
     TSR_TRY(tsr_apply_wrap(job, engine));
+    status = tsr_traced_check_wrapping(engine);
+    if (status != TSR_OK)
+        return tsr_job_refuse_wrap(job, status);
     TSR_TRY(apply_two_level(job, engine));
     TSR_TRY(separate_reductions(job, engine));
     return configure_step(job, engine);

@@ -55,6 +55,8 @@ tsr_status tsr_job_lacks(const struct tsr_experiment *experiment, const char *ke
 /* Of a traced model: the variant that the keys mean, whose sizes become the job's (job_traced.c);
  * part of tsr_job_open(). Errors: TSR_ECONFIG with the command that traces what was asked for. */
 tsr_status tsr_job_choose_trace(struct tsr_job *job) TSR_MUST_USE;
+/* The engine's complaint about how a traced model is wrapped, at the key and with that command. */
+tsr_status tsr_job_refuse_wrap(const struct tsr_job *job, tsr_status status);
 /* Tokens of a rank and an iteration: what throughput counts. */
 uint64_t tsr_job_tokens(const struct tsr_job *job);
 

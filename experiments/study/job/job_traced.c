@@ -24,7 +24,7 @@ static const char *checkpoint_of(const struct tsr_settings *s)
         return "selective";
     if (s->ckpt_every == 1 && s->ckpt_first <= 1)
         return "full";
-    return s->ckpt_every == 2 && s->ckpt_first == 1 ? "every2" : NULL;
+    return s->ckpt_every == 2 && s->ckpt_first <= 1 ? "every2" : NULL; /* the first one, too */
 }
 
 static const char *torch_dtype(tsr_dtype dtype)
@@ -89,12 +89,20 @@ static tsr_status refuse_variant(const struct tsr_job *job)
     if (!checkpoint)
         return tsr_node_error(tsr_job_at(job, "checkpoint.every"),
                               "checkpoint: found a choice that traces do not have; allowed: none, "
-                              "full, selective_op, or {every: 2, first: 1}");
-    snprintf(found, sizeof found, "batch %llu, seq %llu, checkpoint %s",
-             (unsigned long long)s->batch, (unsigned long long)s->seq, checkpoint);
-    bool by_checkpoint = !tsr_setting_at(s, "batch") && !tsr_setting_at(s, "seq");
-    return refuse(job, by_checkpoint ? "checkpoint.every" : "batch",
-                  by_checkpoint ? checkpoint : found, tsr_show_line(names).text);
+                              "full, selective_op or 2");
+    bool batch = tsr_setting_at(s, "batch") != NULL, seq = tsr_setting_at(s, "seq") != NULL;
+    snprintf(found, sizeof found, "%s", checkpoint);
+    if (batch)
+        snprintf(found, sizeof found, "%llu with checkpoint: %s", (unsigned long long)s->batch,
+                 checkpoint);
+    else if (seq)
+        snprintf(found, sizeof found, "%llu with checkpoint: %s", (unsigned long long)s->seq,
+                 checkpoint);
+    return refuse(job,
+                  batch ? "batch"
+                  : seq ? "seq"
+                        : "checkpoint.every",
+                  found, tsr_show_line(names).text);
 }
 
 /* ---- what the trace decided ------------------------------------------------------------------ */
@@ -177,6 +185,19 @@ tsr_status tsr_job_choose_trace(struct tsr_job *job)
     job->model.variant = v;
     TSR_TRY(check_conditions(job, v));
     return take_sizes(job, v);
+}
+
+tsr_status tsr_job_refuse_wrap(const struct tsr_job *job, tsr_status status)
+{
+    char command[640], text[512];
+    if (status != TSR_EUNSUPPORTED)
+        return status;
+    snprintf(text, sizeof text, "%s", tsr_error_text());
+    say_command(job, command, sizeof command);
+    return tsr_node_error(tsr_job_at(job, "wrap"),
+                          "strategy %s: wrap: found that %s; allowed: other modules, or another "
+                          "trace (%s)",
+                          job->strategy->name, text, command);
 }
 
 uint64_t tsr_job_tokens(const struct tsr_job *job)

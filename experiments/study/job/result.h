@@ -57,6 +57,8 @@ struct tsr_row {
     uint64_t needed;         /* most_reserved with what is known to lie outside the allocator */
     int fits;                /* enum tsr_fits */
     struct tsr_fit fit;      /* what that rests on */
+    double unknown_s;        /* of the steady step: kernels of a trace that are priced by what they
+                                move; 0: none, or no trace */
     double retry_s;          /* that retries add to the steady step; negative: unknown */
     /* The host's memory of one rank, largest over the run and the rank classes. */
     uint64_t host_bytes, pinned_bytes;

@@ -8,6 +8,7 @@
 #include "experiments/study/config/experiment.h"
 #include "experiments/study/config/settings.h"
 #include "experiments/study/job/build.h"
+#include "experiments/study/model/trace_file.h"
 #include "experiments/study/plan/plan.h"
 
 enum { MAX_TEXTS = 40 };
@@ -27,11 +28,12 @@ static bool accepts(struct tsr_experiment *experiment, const struct tsr_strategy
     return accepted;
 }
 
-/* One axis; the strategy's own value comes first if the list lacks it. `tries`: leaves out what the
- * strategy refuses; with no value of its own but one there is no axis. */
+/* One axis, of a job's settings; the strategy's own value comes first if the list lacks it.
+ * `tries`: leaves out what the strategy refuses; with no value of its own but one there is no axis.
+ */
 static tsr_status add(struct tsr_experiment *experiment, const struct tsr_strategy *base,
-                      const char *key, const char *const *texts, bool tries,
-                      struct tsr_plan_space *out)
+                      const struct tsr_settings *settings, const char *key,
+                      const char *const *texts, bool tries, struct tsr_plan_space *out)
 {
     const struct tsr_key *row = &tsr_keys[tsr_key_find(key)];
     struct tsr_arena *arena = &experiment->doc.arena;
@@ -40,7 +42,7 @@ static tsr_status add(struct tsr_experiment *experiment, const struct tsr_strate
     size_t n = 1;
     if (!all)
         return tsr_no_memory(NULL);
-    TSR_TRY(tsr_key_format(row, &base->settings, own, sizeof own));
+    TSR_TRY(tsr_key_format(row, settings, own, sizeof own));
     all[0] = tsr_arena_strdup(arena, own);
     if (!all[0])
         return tsr_no_memory(NULL);
@@ -93,7 +95,7 @@ static tsr_status add_tp(struct tsr_experiment *experiment, const struct tsr_job
         if (size <= job->cluster.gpus_per_node && size <= job->world / 2)
             fitting[n++] = sizes[i];
     }
-    return n > 1 ? add(experiment, job->strategy, "tp", fitting, true, out) : TSR_OK;
+    return n > 1 ? add(experiment, job->strategy, s, "tp", fitting, true, out) : TSR_OK;
 }
 
 /* fully_shard: what is cut, when it is gathered, where it is kept. */
@@ -105,11 +107,46 @@ static tsr_status add_fully_shard(struct tsr_experiment *experiment, const struc
     static const char *const dialects[] = {"eager", "compile", NULL};
     static const char *const places[] = {"none", "cpu_pinned", NULL};
     const struct tsr_strategy *base = job->strategy;
-    TSR_TRY(add(experiment, base, "reshard_after_forward", reshards, false, out));
+    TSR_TRY(add(experiment, base, job->settings, "reshard_after_forward", reshards, false, out));
     TSR_TRY(add_tp(experiment, job, out));
-    TSR_TRY(add(experiment, base, "loss.chunks", chunks, true, out));
-    TSR_TRY(add(experiment, base, "dialect", dialects, true, out));
-    return add(experiment, base, "offload", places, true, out);
+    TSR_TRY(add(experiment, base, job->settings, "loss.chunks", chunks, true, out));
+    TSR_TRY(add(experiment, base, job->settings, "dialect", dialects, true, out));
+    return add(experiment, base, job->settings, "offload", places, true, out);
+}
+
+static bool is_in(const char *const *texts, const char *text)
+{
+    for (; *texts; texts++)
+        if (!strcmp(*texts, text))
+            return true;
+    return false;
+}
+
+/* Batches and checkpointing: what the trace of a model has. */
+static tsr_status add_traced(struct tsr_experiment *experiment, const struct tsr_job *job,
+                             struct tsr_plan_space *out)
+{
+    static const char *const choices[][2] = {
+        {"none", "none"}, {"selective", "selective_op"}, {"full", "full"}, {"every2", "2"}};
+    const struct tsr_traced_file *t = job->model.trace;
+    const char *batches[MAX_TEXTS + 1] = {NULL}, *checkpoints[5] = {NULL};
+    size_t n_batches = 0, n_checkpoints = 0;
+    for (size_t i = 0; i < t->n_variants && n_batches < MAX_TEXTS; i++) {
+        const char *text =
+            tsr_arena_printf(&experiment->doc.arena, "%" PRIu64, t->variants[i].batch);
+        if (!text)
+            return tsr_no_memory(NULL);
+        if (!is_in(batches, text))
+            batches[n_batches++] = text;
+    }
+    for (size_t k = 0; k < sizeof choices / sizeof choices[0]; k++)
+        for (size_t i = 0; i < t->n_variants; i++)
+            if (!strcmp(t->variants[i].checkpoint, choices[k][0]) &&
+                !is_in(checkpoints, choices[k][1]))
+                checkpoints[n_checkpoints++] = choices[k][1];
+    TSR_TRY(add(experiment, job->strategy, job->settings, "batch", batches, false, out));
+    return add(experiment, job->strategy, job->settings, "checkpoint.every", checkpoints, false,
+               out);
 }
 
 tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struct tsr_job *job,
@@ -123,20 +160,25 @@ tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struc
     static const char *const when[] = {"pre", "post", NULL};
     const struct tsr_strategy *base = job->strategy;
     enum tsr_api api = (enum tsr_api)job->settings->api;
-    TSR_TRY(add(experiment, base, "batch", batches, false, out));
-    TSR_TRY(add(experiment, base, "checkpoint.every", checkpoints, false, out));
+    if (job->model.trace) {
+        TSR_TRY(add_traced(experiment, job, out));
+    } else {
+        TSR_TRY(add(experiment, base, job->settings, "batch", batches, false, out));
+        TSR_TRY(add(experiment, base, job->settings, "checkpoint.every", checkpoints, false, out));
+    }
     if (api == TSR_API_DDP)
-        return add(experiment, base, "ddp.gradient_as_bucket_view", views, false, out);
+        return add(experiment, base, job->settings, "ddp.gradient_as_bucket_view", views, false,
+                   out);
     if (job->settings->wrap.kind != TSR_WRAP_LIST)
-        TSR_TRY(add(experiment, base, "wrap", wraps, false, out));
+        TSR_TRY(add(experiment, base, job->settings, "wrap", wraps, job->model.trace != NULL, out));
     if (api == TSR_API_REPLICATE)
         return TSR_OK;
     TSR_TRY(add_meshes(experiment, job, out));
     if (api == TSR_API_FULLY_SHARD)
         return add_fully_shard(experiment, job, out);
-    TSR_TRY(add(experiment, base, "reshard_after_forward", keeps, false, out));
-    TSR_TRY(add(experiment, base, "fsdp1.forward_prefetch", views, false, out));
-    return add(experiment, base, "fsdp1.backward_prefetch", when, false, out);
+    TSR_TRY(add(experiment, base, job->settings, "reshard_after_forward", keeps, false, out));
+    TSR_TRY(add(experiment, base, job->settings, "fsdp1.forward_prefetch", views, false, out));
+    return add(experiment, base, job->settings, "fsdp1.backward_prefetch", when, false, out);
 }
 
 /* ---- combinations that refuse each other --------------------------------------------------- */

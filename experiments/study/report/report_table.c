@@ -446,6 +446,23 @@ static bool has_measured(const struct tsr_row *rows, size_t n)
     return false;
 }
 
+/* Traced kernels that the cost model has no rule for. */
+static void put_unknown(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    const struct tsr_row *most = NULL;
+    double share = 0;
+    for (size_t i = 0; i < n; i++)
+        if (!rows[i].failure[0] && rows[i].unknown_s > share * rows[i].steady.step_s) {
+            most = &rows[i];
+            share = rows[i].unknown_s / rows[i].steady.step_s;
+        }
+    if (most)
+        fprintf(out,
+                "Kernels of the trace that the cost model does not know are priced by FLOP and "
+                "bytes: up to %.1f %% of the step (%s).\n",
+                100 * share, tsr_show(most->strategy).text);
+}
+
 static void put_notes(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
                       size_t n, bool wide)
 {
@@ -468,6 +485,7 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
           "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
           "rank.\n`?`: unknown in the device file; `>`: at least.\n",
           out);
+    put_unknown(out, rows, n);
     put_marks(out, rows, n);
 }
 

@@ -114,6 +114,23 @@ static void take_sections(const struct tsr_emission *emission, const struct tsr_
     }
 }
 
+/* Kernels that no rule of engine/traced/traced_ops.c knows. */
+static tsr_status take_unknown(const struct tsr_job *job, const struct tsr_program *program,
+                               struct tsr_row *row)
+{
+    row->unknown_s = 0;
+    for (size_t i = 0; job->model.trace && i < program->n_instrs; i++) {
+        const struct tsr_instr *instr = &program->instrs[i];
+        double seconds = 0;
+        if (instr->kind != TSR_OP || instr->work->op != TSR_OP_GENERIC)
+            continue;
+        TSR_TRY(
+            tsr_cost_kernel(&job->cluster.gpu, &job->settings->sim.kernels, instr->work, &seconds));
+        row->unknown_s += seconds;
+    }
+    return TSR_OK;
+}
+
 static tsr_status take_times(const struct tsr_job *job, const struct tsr_emission *emission,
                              const struct run *run, struct tsr_row *row, uint32_t *shown)
 {
@@ -124,6 +141,7 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     const struct tsr_sim_rank *rank = find_rank(run->result, *shown);
     const struct tsr_program *program = emission->classes[rank->layout].programs[last];
     row->program_hash = tsr_program_hash(program);
+    TSR_TRY(take_unknown(job, program, row));
     row->expected_exec_hash = tsr_program_expected_exec_hash(program);
     row->exec_hash = rank->exec_hash[last];
     row->n_instructions = program->n_instrs;
