@@ -99,12 +99,23 @@ static tsr_status check_event(const struct tsr_traced_model *m, size_t segment, 
     return tsr_fail(TSR_EVALUE, "segment %zu, event %zu: names what is not there", segment, at);
 }
 
+static bool is_repeated(const struct tsr_traced_segment *s, size_t at)
+{
+    for (size_t i = 0; i < at; i++)
+        if (s->events[i].kind == TSR_TRACED_GRAD && s->events[i].param == s->events[at].param)
+            return true;
+    return false;
+}
+
 static tsr_status check_segment(const struct tsr_traced_model *m, size_t at)
 {
     const struct tsr_traced_segment *s = &m->segments[at];
     uint32_t allocated = 0;
     for (size_t i = 0; i < s->n_events; i++) {
         TSR_TRY(check_event(m, at, i, allocated));
+        if (s->events[i].kind == TSR_TRACED_GRAD && is_repeated(s, i))
+            return tsr_fail(TSR_EVALUE, "segment %zu, event %zu: a gradient that was complete", at,
+                            i);
         allocated += s->events[i].kind == TSR_TRACED_ALLOC;
     }
     if (allocated != s->n_storages || s->class_of > at ||

@@ -1,6 +1,6 @@
 /* traced_model.h: a model as a recorder of PyTorch saw it run: modules, parameters, and every
  * allocation, free and kernel of an unsharded step between the points where wrappers have their
- * hooks (experiments/torch/TRACE.md). tsr_model_traced() builds it; steps then play it in the place
+ * hooks (TRACE.md of the tracer). tsr_model_traced() builds it; steps then play it in the place
  * of forward, loss and backward, with the hooks of whatever wraps its modules.
  *
  * Nothing here is owned: the arrays belong to whoever made the description (a reader of files),

@@ -501,7 +501,8 @@ def outcome(context, key=None, value=None):
 
 # Of every key: where it matters, and a value that changes results there. Paths are those of the source tree.
 ROWS = {
-    "model.tree": ("fsdp", "experiments/own-model/tree.yaml"), "model.name": ("fsdp", "gpt2.json"), "model.layers": ("fsdp", "1"),
+    "model.tree": ("fsdp", "experiments/own-model/tree.yaml"), "model.trace": ("fsdp", "nowhere.trace"), "model.variant": ("fsdp", "b1-none"),
+    "model.name": ("fsdp", "gpt2.json"), "model.layers": ("fsdp", "1"),
     "model.blocks": ("fsdp", "model.layers.1"), "model.positions": ("gpt2", "64"), "model.implementation": ("fsdp", "transformers"),
     "model.names": ("fsdp", "torchtitan"), "model.norm": ("fsdp", "hand"), "model.weights": ("run", "nowhere"),
     "stack": ("fsdp", "torchtitan-2024-12"),
@@ -559,7 +560,7 @@ ROWS = {
     "sim.background_uplink": ("tiers", "0.5"), "sim.calibration.triton_sustained": ("triton", "0.3"),
 }
 # Values that are refused by what reads them.
-BY_READER = {"model.tree", "model.weights", "phases", "data.train", "data.val", "sim.faults", "sim.traffic", "sim.slow_rank"}
+BY_READER = {"model.tree", "model.trace", "model.variant", "model.weights", "phases", "data.train", "data.val", "sim.faults", "sim.traffic", "sim.slow_rank"}
 # They need a card that is nearly full (conformance.allocator_replay, studies.oom), a SimGrid platform (sim.cluster_xml), inputs that
 # are floats (rules.dtypes), or faults (studies.topologies), which have tests of their own.
 ELSEWHERE = {"allocator.gc_threshold", "allocator.limit", "gpus_per_node", "precision.cast_inputs", "sim.reroute"}

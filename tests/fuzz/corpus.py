@@ -91,6 +91,11 @@ def hardware(s):
 def recordings(s):
     s.shortened('memory', 'tests/golden-memory/tiny-*.json', 'tests/golden-memory/*8ranks*.json',
                 pick=lambda d: {'name': d['name'], 'scenario': d['scenario']} if 'scenario' in d else d)
+    for path in sorted(glob.glob(os.path.join(TOP, 'tests/golden-bridge/*-tiny-*.trace'))):
+        with open(path, 'rb') as file:
+            packed = file.read()
+        s.put('traced', packed)
+        s.put('traced', gzip.decompress(packed)[:LONGEST])
     for path in sorted(glob.glob(os.path.join(TOP, 'tests/golden-memory/tiny-*.timeline.json.gz')))[:8]:
         with gzip.open(path) as file:
             line = json.load(file)

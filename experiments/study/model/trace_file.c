@@ -191,11 +191,11 @@ static tsr_status check_variants(const struct tsr__trace_reader *r)
 static tsr_status read_root(const struct tsr__trace_reader *r, const json_t *root)
 {
     TSR_TRY(read_head(r, root));
-    TSR_TRY(check_hash(r, root));
     TSR_TRY(tsr__trace_read_parts(r, root));
     TSR_TRY(read_blocks(r, json_object_get(json_object_get(root, "model"), "blocks")));
     TSR_TRY(tsr__trace_read_variants(r, root));
-    return check_variants(r);
+    TSR_TRY(check_variants(r));
+    return check_hash(r, root); /* the last: nothing before it is left unchecked because of it */
 }
 
 tsr_status tsr_traced_file_load(const char *path, struct tsr_traced_file *out)

@@ -1,4 +1,4 @@
-/* trace_file.h: a model as it was traced in PyTorch (experiments/torch/TRACE.md), read from its
+/* trace_file.h: a model as it was traced in PyTorch (TRACE.md of the tracer), read from its
  * file and checked. The engine plays it (engine/traced/traced_model.h).
  */
 #ifndef TSR_STUDY_TRACE_FILE_H

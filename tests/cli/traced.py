@@ -1,0 +1,233 @@
+#!/usr/bin/env python3
+"""Traced models through the program: TESSERA and TSR_SOURCE_DIR are in the environment.
+
+Damaged traces are made from one of tests/golden-bridge; a mutation that should be refused must end with
+exit status 2 and one line that names the file, one that should not must not.
+"""
+import copy
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+TESSERA, SOURCE = os.environ["TESSERA"], os.environ["TSR_SOURCE_DIR"]
+GOLDEN = os.path.join(SOURCE, "tests", "golden-bridge")
+NAME = "vit-tiny-8ranks"
+failures, checks = [], 0
+
+
+def load(name=NAME):
+    with gzip.open(os.path.join(GOLDEN, name + ".trace")) as f:
+        return json.load(f)
+
+
+def pack(document, rehash=True):
+    if rehash:
+        said = {k: v for k, v in document.items() if k not in ("made_by", "sha256")}
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        document = dict(document, sha256=hashlib.sha256(text.encode()).hexdigest())
+    return gzip.compress(json.dumps(document).encode(), mtime=0)
+
+
+def run(*arguments):
+    done = subprocess.run([TESSERA, *arguments], capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL)
+    return done.returncode, done.stdout, done.stderr
+
+
+def check(what, ok, said=""):
+    global checks
+    checks += 1
+    if not ok:
+        failures.append(f"{what}: {said[-400:]}")
+
+
+def refused(what, data, *words):
+    """The trace is refused in one line that has the words."""
+    path = os.path.join(folder, "damaged.trace")
+    with open(path, "wb") as f:
+        f.write(data)
+    status, out, err = run("memory", os.path.join(GOLDEN, NAME + ".json"), "--trace", path)
+    fits = status == 2 and not out and err.count("\n") == 1 and "damaged.trace" in err
+    check(what, fits and all(w in err for w in words), f"exit status {status}: {err}")
+
+
+def changed(what, change, *words):
+    document = load()
+    change(document)
+    refused(what, pack(document), *words)
+
+
+# ---- files -------------------------------------------------------------------------------------
+
+def set_in(*path, value):
+    def change(document):
+        for key in path[:-1]:
+            document = document[key]
+        document[path[-1]] = value
+    return change
+
+
+def drop(*path):
+    def change(document):
+        for key in path[:-1]:
+            document = document[key]
+        del document[path[-1]]
+    return change
+
+
+def first(document, kind, size=0):
+    """The first event of a kind, and its segment."""
+    for s, events in enumerate(document["segments"]):
+        for i, event in enumerate(events):
+            if event[0] == kind and len(event) >= size:
+                return s, i
+    raise LookupError(kind)
+
+
+def event(kind, size, put):
+    def change(document):
+        s, i = first(document, kind, size)
+        put(document["segments"][s], i)
+    return change
+
+
+def twice(events, i):
+    events.insert(i, list(events[i]))
+
+
+def step_of(document, kind):
+    steps = document["variants"][0]["iterations"][1]
+    return next(i for i, step in enumerate(steps) if step[0] == kind), steps
+
+
+def swap(kind):
+    def change(document):
+        i, steps = step_of(document, kind)
+        steps[i], steps[i + 1] = steps[i + 1], steps[i]
+    return change
+
+
+def freeze(document):
+    for param in document["params"]:
+        param[3] = False
+
+
+def cycle(document):
+    document["modules"][2][4].append(["again", 1])
+
+
+def files():
+    whole = pack(load())
+    refused("an empty file", b"")
+    refused("half a file", whole[:len(whole) // 2])
+    refused("a bomb", gzip.compress(b" " * (100 << 20), mtime=0), "64 MiB")
+    refused("deep nesting", gzip.compress(b"[" * 100000 + b"]" * 100000, mtime=0))
+    refused("a list", gzip.compress(b"[]", mtime=0), "is no trace")
+    refused("not UTF-8", gzip.compress(b'{"tessera_trace": "\xff"}', mtime=0))
+    document = load()
+    document["params"][0][1][0] += 1
+    refused("another hash", pack(document, rehash=False), "sha256")
+    changed("another version", set_in("tessera_trace", value=2), "version 1")
+    for key in ("variants", "modules", "params", "ops", "segments", "classes"):
+        changed(f"no {key}", drop(key), key)
+        changed(f"{key} of another type", set_in(key, value={"a": 1}), key)
+    changed("an unknown key", set_in("surprise", value=1), "surprise")
+    changed("an unknown condition", set_in("variants", 0, "conditions", "surprise", value=1), "surprise")
+    changed("no variant", set_in("variants", value=[]), "variants")
+    changed("a name for a terminal", set_in("variants", 0, "checkpoint", value="\x1b[2J"), "\\u001B")
+    for size in (0, -1, 1 << 53, (1 << 63) - 1, 1.5, "1", None):
+        changed(f"an allocation of {size}", event(0, 2, lambda events, i: events[i].__setitem__(1, size)))
+    changed("a number of 20 digits", event(0, 2, lambda events, i: events[i].__setitem__(1, 10 ** 20)))
+    changed("an unknown event", event(0, 2, lambda events, i: events.insert(i, [9, 1])), "segments")
+    changed("another stream", event(0, 2, lambda events, i: events[i].__setitem__(slice(2, None), [3])))
+    changed("a free twice", event(1, 2, twice), "gone")
+    changed("a free of nothing", event(1, 2, lambda events, i: events.insert(i, [1, 100000])))
+    changed("a free of another class", event(1, 3, lambda events, i: events[i].__setitem__(2, 10 ** 6)))
+    changed("a free too far back", event(1, 3, lambda events, i: events[i].__setitem__(slice(3, None), [999])), "gone")
+    changed("a kernel that is not there", event(2, 2, lambda events, i: events[i].__setitem__(1, 10 ** 6)), "ops")
+    changed("a parameter that is not there", event(2, 3, lambda events, i: events[i].__setitem__(2, [10 ** 5])))
+    changed("a gradient of a frozen parameter", freeze, "gradient")
+    changed("a gradient twice", event(3, 3, twice))
+    changed("another class", set_in("classes", -1, value=0), "class")
+    changed("a class of later", set_in("classes", 0, value=3))
+    changed("a cycle of modules", cycle)
+    changed("a module without a parent", lambda d: d["modules"][1][4].pop())
+    changed("the root as a child", lambda d: d["modules"][1][4].append(["r", 0]))
+    changed("a name with a dot", lambda d: d["modules"][1][4][0].__setitem__(0, "a.b"))
+    changed("seven dimensions", set_in("params", 0, 1, value=[1] * 7), "params")
+    changed("a size of 2^63", set_in("params", 0, 1, value=[(1 << 63) - 1]), "params")
+    changed("sizes that overflow", set_in("params", 0, 1, value=[1 << 39, 1 << 39]), "params")
+    changed("a dtype that nobody has", set_in("params", 0, 2, value="float7"), "params")
+    changed("phases in another order", swap("forward"), "step")
+    changed("a call that does not end", lambda d: d["variants"][0]["iterations"][1].pop(step_of(d, "post_forward")[0]))
+    changed("a backward in forward", lambda d: d["variants"][0]["iterations"][1].insert(3, ["pre_backward", 0, 0, 1, 0]))
+    changed("an unknown mark", lambda d: d["variants"][0]["iterations"][1][3].__setitem__(0, "before"), "mark")
+    changed("a mark without hooks", set_in("variants", 0, "conditions", "hooked", value=[0]), "hooks")
+    changed("one iteration", lambda d: d["variants"][0]["iterations"].pop(), "variants")
+
+
+# ---- experiments -------------------------------------------------------------------------------
+
+BASE = {"title": "t", "cluster": "dgx-h100-1", "precision": {"param": "bf16", "reduce": "f32"},
+        "strategies": {"fsdp": {"api": "fully_shard", "wrap": [{"modules": ["vit.layers.*"]}, {"modules": [""]}]}}}
+
+
+def experiment(change=None, name=NAME):
+    document = copy.deepcopy(BASE)
+    document["model"] = {"trace": os.path.join(GOLDEN, name + ".trace")}
+    document.update(change or {})
+    path = os.path.join(folder, "study.yaml")
+    with open(path, "w") as f:
+        json.dump(document, f)
+    return path
+
+
+def strategy(**keys):
+    return {"strategies": {"fsdp": {**BASE["strategies"]["fsdp"], **keys}}}
+
+
+def misfit(what, change, *words):
+    status, out, err = run("compare", experiment(change))
+    fits = status == 2 and err.count("\n") == 1
+    check(what, fits and all(w in err for w in words), f"exit status {status}: {err or out}")
+
+
+def experiments():
+    anew = "python -m tessera trace"
+    misfit("another dtype", {"precision": {"param": "none"}}, "precision.param", anew, "--dtype")
+    misfit("another batch", {"batch": 3}, "batch: found 3", anew, "--batch 3")
+    misfit("another checkpointing", {"checkpoint": "full"}, anew, "--checkpoint full")
+    misfit("a choice that traces lack", {"checkpoint": 3}, "checkpoint", "allowed")
+    misfit("a variant that is not there", {"model": {"trace": os.path.join(GOLDEN, NAME + ".trace"), "variant": "b9"}}, "b9")
+    misfit("tensor parallelism", {"tp": 2}, "tp: found 2")
+    misfit("another dialect", {"dialect": "compile"}, "dialect")
+    misfit("a loss in chunks", {"loss": {"chunks": 8}}, "loss.chunks")
+    misfit("FSDP1", strategy(api="fsdp1", wrap="root"), "api")
+    misfit("an evaluation", {"phases": ["init", "step", "eval"]}, "phases")
+    misfit("two models", {"model": {"trace": "a.trace", "name": "llama-3.1-8b"}}, "one of them")
+    misfit("a file that is not there", {"model": {"trace": "nowhere.trace"}}, "nowhere.trace")
+    status, out, err = run("compare", experiment(strategy(wrap=[{"modules": ["vit.layers.0.attention"]}, {"modules": [""]}])))
+    check("a module without hooks", "had no hooks" in out + err and anew in out + err, err or out)
+    for command in (["compare"], ["plan"], ["explain", "--strategy", "fsdp"], ["overlap", "--strategy", "fsdp"],
+                    ["check", "--strategy", "fsdp"], ["inspect"], ["program", "--strategy", "fsdp"]):
+        status, out, err = run(command[0], experiment(), *command[1:])
+        check(" ".join(command), status == 0 and out, err)
+    both = dict(strategies={**BASE["strategies"], "replicate": {"api": "replicate", "wrap": "block"},
+                            "hsdp": {"api": "fully_shard", "wrap": "block", "mesh": {"replicate": 2, "shard": 4}}})
+    status, out, err = run("diff", experiment(both) + ":fsdp", experiment(both) + ":replicate")
+    check("diff", status in (0, 1) and out, err)
+    for api in ("replicate", "hsdp"):
+        status, out, err = run("check", experiment(both), "--strategy", api)
+        check(f"check of {api}", status == 0 and "nothing found" in out, err or out)
+
+
+with tempfile.TemporaryDirectory() as folder:
+    files()
+    experiments()
+for failure in failures:
+    print("FAILED:", failure)
+print(f"{checks - len(failures)} of {checks} checks")
+sys.exit(1 if failures or not checks else 0)
