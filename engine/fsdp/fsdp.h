@@ -48,8 +48,10 @@ struct tsr_fsdp_param {
     struct tsr_param_cut cut; /* as layouts ask for it */
     size_t n_aliases, cap_aliases;
     char **aliases; /* FQNs of the other places inside the call's modules */
-    size_t n_made;  /* shards made so far, one at each place (initialisation) */
-    int shard_dim;  /* -1: replicated */
+    /* Of the initialisation: how often shards are made, at each place of the parameter and with
+     * each parent of its module, and how many were. */
+    size_t n_applied, n_made;
+    int shard_dim; /* -1: replicated */
     uint64_t local[TSR_MAX_DIMS], padded[TSR_MAX_DIMS];
     uint64_t local_numel, shard_numel; /* of this rank; padded */
     bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */

@@ -81,7 +81,7 @@ static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, struct ts
         init_values(e, f->param, f->sharded);
         return;
     }
-    bool stays = f->local_numel == f->shard_numel && f->n_made == f->n_aliases;
+    bool stays = f->local_numel == f->shard_numel && f->n_made + 1 == f->n_applied;
     struct tsr_storage *before = f->sharded;
     f->n_made++;
     f->sharded =
@@ -170,22 +170,43 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
             init_full(e, p);
     }
     for (size_t i = 0; i < m->n_buffers && tsr__ok(e); i++)
-        if (m->buffers[i].bytes && !m->buffers[i].storage) {
+        if (m->buffers[i].bytes) {
+            struct tsr_storage *before = m->buffers[i].storage;
             m->buffers[i].storage = tsr__storage_new(e, m->buffers[i].bytes, TSR_CAT_BUFFER);
+            tsr__storage_release(e, &before);
             init_buffer(e, m, m->buffers[i].storage);
         }
     tsr__storage_release(e, &held);
 }
 
-/* The order of Module.to_empty(): children before the module's own parameters and buffers. */
+/* Module.children() has a child once, under whichever names; other parents have it again. */
+static bool is_first_child(const struct tsr_module *m, size_t at)
+{
+    for (size_t i = 0; i < at; i++)
+        if (m->children[i] == m->children[at])
+            return false;
+    return true;
+}
+
+/* How often each shard will be made. */
+static void count_applied(const struct tsr_module *m)
+{
+    for (size_t i = 0; i < m->n_children; i++)
+        if (is_first_child(m, i))
+            count_applied(m->children[i]);
+    for (size_t i = 0; i < m->n_params; i++)
+        if (m->params[i].param->fsdp)
+            m->params[i].param->fsdp->n_applied++;
+}
+
+/* The order of Module.to_empty(): children before the module's own parameters and buffers; a module
+ * that several parents have comes with each of them. */
 static void init_module(struct tsr_engine *e, struct tsr_module *m)
 {
     const struct tsr_flat *flat = m->state ? m->state->flat : NULL;
-    if (m->visited == e->tree.walk_stamp) /* the same module under another name */
-        return;
-    m->visited = e->tree.walk_stamp;
     for (size_t i = 0; i < m->n_children && tsr__ok(e); i++)
-        init_module(e, m->children[i]);
+        if (is_first_child(m, i))
+            init_module(e, m->children[i]);
     init_own_params(e, m);
     e->origin.module = m->id;
     if (flat && flat->group && !flat->shard->sharded)
@@ -256,7 +277,7 @@ tsr_status tsr_engine_init_params(struct tsr_engine *e)
     tsr__init_unsharded(e);
     if (e->fsdp->n_states > 0 && !offloads(e) && !is_all_meta(e))
         init_scalars(e);
-    e->tree.walk_stamp++;
+    count_applied(e->tree.root);
     init_module(e, e->tree.root);
     tsr__mirrors_are_stale(e);
     if (e->reducer && tsr__ok(e))

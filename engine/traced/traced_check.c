@@ -25,42 +25,57 @@ static tsr_status check_places(const struct tsr_traced_model *m, size_t at)
 }
 
 enum { UNSEEN, OPEN, DONE };
+enum { MOST_PATHS = 100000 };
+
+/* `paths`: ways from a module to those below it; initialisation goes through a module with each of
+ * its parents. */
+struct tree {
+    const struct tsr_traced_model *m;
+    uint8_t *seen;
+    uint64_t *paths;
+    size_t next;
+};
 
 /* Pre-order: a module that is met for the first time has the next index. */
-static tsr_status check_tree(const struct tsr_traced_model *m, uint8_t *seen, size_t at,
-                             size_t depth, size_t *next)
+static tsr_status check_tree(struct tree *t, size_t at, size_t depth)
 {
-    seen[at] = OPEN;
+    const struct tsr_traced_module *module = &t->m->modules[at];
     if (depth > TSR__TRACED_NESTING)
         return tsr_fail(TSR_EVALUE, "modules nest deeper than %d", TSR__TRACED_NESTING);
-    TSR_TRY(check_places(m, at));
-    for (size_t i = 0; i < m->modules[at].n_children; i++) {
-        size_t child = m->modules[at].children[i].index;
-        if (seen[child] == OPEN)
+    TSR_TRY(check_places(t->m, at));
+    t->seen[at] = OPEN;
+    t->paths[at] = 1;
+    for (size_t i = 0; i < module->n_children; i++) {
+        size_t child = module->children[i].index;
+        if (t->seen[child] == OPEN)
             return tsr_fail(TSR_EVALUE, "module %zu is a child of its own", child);
-        if (seen[child] == DONE)
-            continue;
-        if (child != *next)
+        if (t->seen[child] == UNSEEN && child != t->next)
             return tsr_fail(TSR_EVALUE, "module %zu is met where module %zu comes in pre-order",
-                            child, *next);
-        ++*next;
-        TSR_TRY(check_tree(m, seen, child, depth + 1, next));
+                            child, t->next);
+        if (t->seen[child] == UNSEEN) {
+            t->next++;
+            TSR_TRY(check_tree(t, child, depth + 1));
+        }
+        t->paths[at] += t->paths[child];
+        if (t->paths[at] > MOST_PATHS)
+            return tsr_fail(TSR_EVALUE, "modules are shared in more than %d ways", MOST_PATHS);
     }
-    seen[at] = DONE;
+    t->seen[at] = DONE;
     return TSR_OK;
 }
 
 static tsr_status check_modules(const struct tsr_traced_model *m)
 {
-    uint8_t *seen = calloc(m->n_modules + 1, 1);
-    size_t next = 1;
-    if (!seen)
-        return tsr_no_memory(NULL);
-    tsr_status status = m->n_modules > 0 ? check_tree(m, seen, 0, 0, &next)
-                                         : tsr_fail(TSR_EVALUE, "there is no module");
-    free(seen);
-    if (status == TSR_OK && next != m->n_modules)
-        return tsr_fail(TSR_EVALUE, "module %zu has no parent", next);
+    struct tree t = {.m = m, .next = 1};
+    t.seen = calloc(m->n_modules + 1, 1);
+    t.paths = calloc(m->n_modules + 1, sizeof *t.paths);
+    tsr_status status = !t.seen || !t.paths ? tsr_no_memory(NULL)
+                        : m->n_modules > 0  ? check_tree(&t, 0, 0)
+                                            : tsr_fail(TSR_EVALUE, "there is no module");
+    free(t.seen);
+    free(t.paths);
+    if (status == TSR_OK && t.next != m->n_modules)
+        return tsr_fail(TSR_EVALUE, "module %zu has no parent", t.next);
     return status;
 }
 
