@@ -21,6 +21,7 @@ struct rule {
     uint8_t kind, shapes;
 };
 
+/* Norms over channels or groups of them are reductions: the tables of norms are of rows. */
 static const struct rule rules[] = {
     {"mm", TSR_OP_GEMM, PRODUCT},
     {"addmm", TSR_OP_GEMM, PRODUCT},
@@ -38,15 +39,15 @@ static const struct rule rules[] = {
     {"_scaled_dot_product_cudnn_attention_backward", TSR_OP_ATTENTION_BWD, ATTENTION_BACKWARD},
     {"native_layer_norm", TSR_OP_NORM, ROWS},
     {"_fused_rms_norm", TSR_OP_NORM, ROWS},
-    {"native_group_norm", TSR_OP_NORM, ROWS},
-    {"native_batch_norm", TSR_OP_NORM, ROWS},
-    {"cudnn_batch_norm", TSR_OP_NORM, ROWS},
-    {"_native_batch_norm_legit", TSR_OP_NORM, ROWS},
+    {"native_group_norm", TSR_OP_REDUCTION, ROWS},
+    {"native_batch_norm", TSR_OP_REDUCTION, ROWS},
+    {"cudnn_batch_norm", TSR_OP_REDUCTION, ROWS},
+    {"_native_batch_norm_legit", TSR_OP_REDUCTION, ROWS},
     {"native_layer_norm_backward", TSR_OP_NORM_BWD, ROWS},
     {"_fused_rms_norm_backward", TSR_OP_NORM_BWD, ROWS},
-    {"native_group_norm_backward", TSR_OP_NORM_BWD, ROWS},
-    {"native_batch_norm_backward", TSR_OP_NORM_BWD, ROWS},
-    {"cudnn_batch_norm_backward", TSR_OP_NORM_BWD, ROWS},
+    {"native_group_norm_backward", TSR_OP_REDUCTION, ROWS},
+    {"native_batch_norm_backward", TSR_OP_REDUCTION, ROWS},
+    {"cudnn_batch_norm_backward", TSR_OP_REDUCTION, ROWS},
     {"_softmax", TSR_OP_SOFTMAX, ROWS},
     {"_log_softmax", TSR_OP_SOFTMAX, ROWS},
     {"_softmax_backward_data", TSR_OP_SOFTMAX, ROWS},
