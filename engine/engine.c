@@ -295,11 +295,12 @@ struct tsr_param_layout tsr_param_layout(struct tsr_engine *e, size_t i)
     return out;
 }
 
-void tsr_param_local_shape(struct tsr_engine *e, size_t i, uint32_t shard_rank, uint64_t out[4])
+void tsr_param_local_shape(struct tsr_engine *e, size_t i, uint32_t shard_rank,
+                           uint64_t out[TSR_MAX_DIMS])
 {
     size_t n;
     struct tsr_param *p = tsr__params_in_order(e, &n)[i];
-    memcpy(out, p->shape, 4 * sizeof *out);
+    memcpy(out, p->shape, sizeof p->shape);
     if (p->fsdp && p->fsdp->shard_dim >= 0) {
         int d = p->fsdp->shard_dim;
         out[d] = tsr__chunk(p->shape[d], p->fsdp->group->shard_size, shard_rank).count;

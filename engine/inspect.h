@@ -59,6 +59,6 @@ struct tsr_param_layout tsr_param_layout(struct tsr_engine *engine, size_t i);
 /* out gets the shape of what rank shard_rank of the shard group holds of parameter i, without
  * padding (R26). */
 void tsr_param_local_shape(struct tsr_engine *engine, size_t i, uint32_t shard_rank,
-                           uint64_t out[4]);
+                           uint64_t out[TSR_MAX_DIMS]);
 
 #endif

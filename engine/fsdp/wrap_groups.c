@@ -39,7 +39,7 @@ static tsr_status resolve_reshard(const struct tsr_wrap_options *o, uint32_t wor
 
 static const char *shape_text(struct tsr_engine *e, int n, const uint64_t *shape)
 {
-    char text[128] = "[";
+    char text[192] = "["; /* six numbers of 20 digits */
     size_t used = 1;
     for (int i = 0; i < n; i++)
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%llu", i ? ", " : "",
@@ -82,7 +82,7 @@ static tsr_status check_contiguous(struct tsr__wrap_call *c, const struct tsr_pa
 {
     if (!p->noncontiguous)
         return TSR_OK;
-    uint64_t stride[4] = {0};
+    uint64_t stride[TSR_MAX_DIMS] = {0};
     uint64_t step = 1;
     for (int i = 0; i < p->n_dims; i++) { /* stored transposed */
         stride[i] = step;

@@ -153,7 +153,7 @@ static void engines_agree_with_the_layout(void **state)
         assert_int_equal(shard_root(e, dp, 1), TSR_OK);
         for (size_t i = 0; i < tsr_n_param_layouts(e); i++) {
             struct tsr_param_dtensor p;
-            uint64_t want[TSR_DT_MAX_DIMS], got[4];
+            uint64_t want[TSR_DT_MAX_DIMS], got[TSR_MAX_DIMS];
             assert_int_equal(tsr_param_dtensor(e, i, &p), TSR_OK);
             tsr_dtensor_local_shape(&p.layout, rank, want);
             tsr_param_local_shape(e, i, rank / 3, got);

@@ -27,13 +27,13 @@ static void dim0_chunks(void **state)
     static const struct {
         uint64_t rows;
         uint32_t world;
-        uint64_t local[4];
+        uint64_t local[TSR_MAX_DIMS];
     } cases[] = {{5, 4, {2, 2, 1, 0}}, {9, 4, {3, 3, 3, 0}}, {1, 4, {1, 0, 0, 0}}, {8, 2, {4, 4}}};
     for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
         uint64_t chunk = (cases[c].rows + cases[c].world - 1) / cases[c].world;
         for (uint32_t rank = 0; rank < cases[c].world; rank++) {
             struct rig r;
-            uint64_t local[4];
+            uint64_t local[TSR_MAX_DIMS];
             open_linear(&r, cases[c].rows, 6,
                         (struct rig_setup){.shards = cases[c].world, .rank = rank}, NULL);
             tsr_param_local_shape(r.e, 0, rank, local);
@@ -69,7 +69,7 @@ static void shards_tile_the_parameter(void **state)
             uint64_t end = 0, total = 0;
             for (uint32_t rank = 0; rank < world; rank++) {
                 struct rig r;
-                uint64_t local[4];
+                uint64_t local[TSR_MAX_DIMS];
                 open_linear(&r, rows, 3, (struct rig_setup){.shards = world, .rank = rank}, NULL);
                 rig_start(&r);
                 rig_step(&r);
@@ -96,7 +96,7 @@ static void other_dims(void **state)
 {
     (void)state;
     struct rig r;
-    uint64_t local[4];
+    uint64_t local[TSR_MAX_DIMS];
     struct tsr_wrap_options o = {.n_shard_dims = 1, .shard_dims = last};
     open_linear(&r, 5, 8, (struct rig_setup){.shards = 4}, &o);
     assert_int_equal(tsr_param_layout(r.e, 0).shard_dim, 1);
@@ -151,7 +151,7 @@ static void replicate_has_no_padding(void **state)
         rig_engine(&r, (struct rig_setup){.shards = 4, .rank = 3});
         rig_ok(tsr_model_tree(r.e, &config));
         rig_replicate(&r, "", NULL);
-        uint64_t local[4];
+        uint64_t local[TSR_MAX_DIMS];
         tsr_param_local_shape(r.e, 0, 3, local);
         assert_int_equal(local[0], rows);
         assert_int_equal(tsr_param_layout(r.e, 0).padded[0], rows);

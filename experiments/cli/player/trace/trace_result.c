@@ -81,7 +81,7 @@ static json_t *strings_json(const char *const *texts, size_t n)
 static json_t *local_json(struct tsr_engine *e, size_t i, const struct tsr_param_layout *p)
 {
     json_t *runs = json_array();
-    uint64_t last[4] = {0}, shape[4];
+    uint64_t last[TSR_MAX_DIMS] = {0}, shape[TSR_MAX_DIMS];
     json_int_t count = 0;
     uint32_t ranks = p->shard_dim < 0 ? 1 : tsr_shard_world(e);
     for (uint32_t r = 0; r <= ranks; r++) {
