@@ -26,7 +26,7 @@ libopenblas-dev   | module openblas  | matrix products on the host
 libdnnl-dev       | header oneapi/dnnl/dnnl.h | oneDNN: products of bf16 on processors that have them
 libxxhash-dev     | module libxxhash | checksums of checkpoints
 libpmix-dev       | module pmix      | ranks of mpirun and srun meet through their launcher
-zlib1g-dev        | module zlib      | reads recorded data in the tests
+zlib1g-dev        | module zlib      | reads traces of models, and recorded data
 libcmocka-dev     | module cmocka    | tests in C
 gnuplot-nox       | command gnuplot  | draws the pictures
 fonts-dejavu-core | font DejaVuSans  | letters in PNG pictures

@@ -224,6 +224,10 @@ def experiments():
         check(f"check of {api}", status == 0 and "nothing found" in out, err or out)
 
 
+probe = run("memory", os.path.join(GOLDEN, NAME + ".json"), "--trace", os.path.join(GOLDEN, NAME + ".trace"))
+if "built without zlib" in probe[2]:
+    sys.exit(77)
+check("a trace as it is", probe[0] == 0 and probe[1], probe[2])
 with tempfile.TemporaryDirectory() as folder:
     files()
     experiments()

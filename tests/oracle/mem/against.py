@@ -85,7 +85,11 @@ def tessera(program, scenario, name, folder, trace=None):
     paths = [os.path.join(folder, name + e) for e in (".scenario.json", ".result.json", ".timeline.json")]
     with open(paths[0], "w") as f:
         json.dump(dict(name=name, scenario={k: v for k, v in scenario.items() if k not in SKIPPED}), f)
-    traced = ["--trace", trace] if trace and os.path.exists(trace) else []
+    traced = []
+    if trace and os.path.exists(trace):   # decompressed: the program may have been built without zlib
+        traced = ["--trace", os.path.join(folder, name + ".trace")]
+        with gzip.open(trace) as packed, open(traced[1], "wb") as plain:
+            plain.write(packed.read())
     run = subprocess.run([program, "memory", paths[0], "-o", paths[1], "--timeline", paths[2], *traced], capture_output=True, text=True, timeout=600)
     return run.returncode, run.stderr.strip(), paths[1], paths[2]
 

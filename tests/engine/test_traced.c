@@ -1,0 +1,268 @@
+/* test_traced.c: traced models without files: a description by hand, played under several wrappers,
+ * replayed, and refused where it cannot be played.
+ */
+#include "engine/replay/replay.h"
+#include "engine/tessera.h"
+#include "tests/rules/rules_testing.h"
+
+#include <string.h>
+
+enum { STEPS = 8 };
+
+/* ---- a model of two modules, by hand --------------------------------------------------------- */
+
+#define OWN TSR_NO_ID
+#define ALLOC(i, b)                                      \
+    {                                                    \
+        .kind = TSR_TRACED_ALLOC, .n = (i), .bytes = (b) \
+    }
+#define FREE(i, c)                                   \
+    {                                                \
+        .kind = TSR_TRACED_FREE, .n = (i), .of = (c) \
+    }
+#define KERNEL(r, k)                                                    \
+    {                                                                   \
+        .kind = TSR_TRACED_KERNEL, .n = 0, .param = (r), .n_reads = (k) \
+    }
+#define GRAD(p, i)                                                 \
+    {                                                              \
+        .kind = TSR_TRACED_GRAD, .n = (i), .of = OWN, .param = (p) \
+    }
+#define COUNT(array) (sizeof(array) / sizeof *(array))
+
+static const struct tsr_traced_event batch[] = {ALLOC(0, 64)};
+static const struct tsr_traced_event embed[] = {ALLOC(0, 128), KERNEL(0, 1)};
+static const struct tsr_traced_event block[] = {ALLOC(0, 256), KERNEL(1, 1)};
+static const struct tsr_traced_event loss[] = {ALLOC(0, 4), KERNEL(0, 0)};
+static const struct tsr_traced_event seed[] = {ALLOC(0, 4), KERNEL(0, 0)};
+static const struct tsr_traced_event back_block[] = {ALLOC(0, 24), KERNEL(1, 1), GRAD(1, 0),
+                                                     FREE(0, 3)};
+static const struct tsr_traced_event back_root[] = {ALLOC(0, 128), KERNEL(0, 0), GRAD(0, 0)};
+static const struct tsr_traced_event done[] = {FREE(0, 2), FREE(0, 4), FREE(0, 5)};
+static const uint32_t reads[] = {0, 1};
+
+enum { BATCH, NOTHING, EMBED, BLOCK, LOSS, SEED, BACK_BLOCK, BACK_ROOT, DONE, N_SEGMENTS };
+#define SEGMENT(e, n, c)               \
+    {                                  \
+        COUNT(e), (e), reads, (n), (c) \
+    }
+static const struct tsr_traced_segment segments[N_SEGMENTS] = {
+    [BATCH] = SEGMENT(batch, 1, BATCH),
+    [NOTHING] = {0, NULL, NULL, 0, NOTHING},
+    [EMBED] = SEGMENT(embed, 1, EMBED),
+    [BLOCK] = SEGMENT(block, 1, BLOCK),
+    [LOSS] = SEGMENT(loss, 1, LOSS),
+    [SEED] = SEGMENT(seed, 1, SEED),
+    [BACK_BLOCK] = SEGMENT(back_block, 1, BACK_BLOCK),
+    [BACK_ROOT] = SEGMENT(back_root, 1, BACK_ROOT),
+    [DONE] = SEGMENT(done, 0, NOTHING)};
+
+static const struct tsr_traced_step steps[] = {{TSR_TRACED_INPUTS, OWN, BATCH, 0},
+                                               {TSR_TRACED_ZERO_GRAD, OWN, NOTHING, 0},
+                                               {TSR_TRACED_FORWARD, OWN, NOTHING, 0},
+                                               {TSR_TRACED_PRE_FORWARD, 0, EMBED, 0},
+                                               {TSR_TRACED_PRE_FORWARD, 1, BLOCK, 0},
+                                               {TSR_TRACED_POST_FORWARD, 1, NOTHING, 0},
+                                               {TSR_TRACED_POST_FORWARD, 0, NOTHING, 0},
+                                               {TSR_TRACED_LOSS, OWN, LOSS, 0},
+                                               {TSR_TRACED_BACKWARD, OWN, SEED, 0},
+                                               {TSR_TRACED_PRE_BACKWARD, 0, NOTHING, 0},
+                                               {TSR_TRACED_PRE_BACKWARD, 1, BACK_BLOCK, 0},
+                                               {TSR_TRACED_POST_BACKWARD, 1, BACK_ROOT, 0},
+                                               {TSR_TRACED_FINAL, OWN, DONE, 0},
+                                               {TSR_TRACED_OPTIMIZER, OWN, NOTHING, 0},
+                                               {TSR_TRACED_END, OWN, NOTHING, 0}};
+
+static const struct tsr_traced_param params[] = {{"weight", 2, {8, 4}, TSR_F32, true},
+                                                 {"block.weight", 1, {6}, TSR_F32, true}};
+static const struct tsr_traced_place root_params[] = {{"weight", 0}},
+                                     block_params[] = {{"weight", 1}};
+static const struct tsr_traced_place root_children[] = {{"block", 1}};
+static const struct tsr_traced_module modules[] = {
+    {.name = "",
+     .type = "Net",
+     .params = root_params,
+     .n_params = 1,
+     .children = root_children,
+     .n_children = 1},
+    {.name = "block", .type = "Block", .params = block_params, .n_params = 1}};
+static const struct tsr_traced_op ops[] = {{.name = "aten.mul.Tensor",
+                                            .n_shapes = 1,
+                                            .shapes = {{1, {6}}},
+                                            .dtype = TSR_F32,
+                                            .bytes = 48}};
+static const bool hooked[] = {true, true};
+
+static struct tsr_traced_model model_by_hand(void)
+{
+    const struct tsr_traced_steps list = {COUNT(steps), steps};
+    return (struct tsr_traced_model){.hash = 42,
+                                     .n_modules = COUNT(modules),
+                                     .n_params = COUNT(params),
+                                     .n_ops = COUNT(ops),
+                                     .n_segments = N_SEGMENTS,
+                                     .modules = modules,
+                                     .params = params,
+                                     .ops = ops,
+                                     .segments = segments,
+                                     .plain = {list, list},
+                                     .hooked = hooked};
+}
+
+/* ---- engines --------------------------------------------------------------------------------- */
+
+static void ok(tsr_status status)
+{
+    if (status != TSR_OK)
+        fail_msg("%s", tsr_error_text());
+}
+
+struct side {
+    struct tsr_recorder recorder;
+    struct tsr_program program;
+    struct tsr_engine *engine;
+};
+
+static void open_side(struct side *s, const struct tsr_traced_model *model, bool wraps,
+                      uint32_t n_micro)
+{
+    tsr_program_init(&s->program, NULL);
+    tsr_recorder_init(&s->recorder, &s->program);
+    struct tsr_engine_config config = {.executor = &s->recorder.base,
+                                       .mesh = {.n_dims = 1, .shape = {2}, .name = {"shard"}}};
+    struct tsr_step_config step = {.batch = 1, .seq = 1, .n_micro = n_micro};
+    ok(tsr_engine_create(&config, &s->engine));
+    ok(tsr_model_traced(s->engine, model));
+    struct tsr_module *root = tsr_module_root(s->engine);
+    struct tsr_module *inner = tsr_module_find(s->engine, "block");
+    if (wraps) {
+        ok(tsr_fully_shard(s->engine, &inner, 1, NULL));
+        ok(tsr_fully_shard(s->engine, &root, 1, NULL));
+    }
+    ok(tsr_step_configure(s->engine, &step));
+    ok(tsr_engine_init_params(s->engine));
+}
+
+static void close_side(struct side *s)
+{
+    tsr_engine_destroy(s->engine);
+    tsr_program_fini(&s->program);
+}
+
+static void begin_program(struct side *s)
+{
+    tsr_program_fini(&s->program);
+    tsr_program_init(&s->program, tsr_engine_tables(s->engine));
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* What is replayed is what would have been emitted. */
+static void test_traced__is_replayed(void **state)
+{
+    struct tsr_traced_model model = model_by_hand();
+    struct side emits, replays;
+    struct tsr_step_cache *cache;
+    (void)state;
+    ok(tsr_traced_check(&model));
+    open_side(&emits, &model, true, 2);
+    open_side(&replays, &model, true, 2);
+    ok(tsr_step_cache_create(replays.engine, &cache));
+    for (uint32_t i = 0; i < STEPS; i++) {
+        begin_program(&emits);
+        begin_program(&replays);
+        ok(tsr_step_run(emits.engine, i));
+        ok(tsr_step_run_cached(cache, i));
+        assert_int_equal(tsr_program_hash(&emits.program), tsr_program_hash(&replays.program));
+        assert_int_equal(tsr_program_offsets_hash(&emits.program),
+                         tsr_program_offsets_hash(&replays.program));
+    }
+    tsr_step_cache_destroy(cache);
+    close_side(&emits);
+    close_side(&replays);
+}
+
+static uint64_t allocated_after(const struct tsr_traced_model *model, bool wraps, uint32_t n_micro,
+                                uint32_t n_steps)
+{
+    struct side s;
+    open_side(&s, model, wraps, n_micro);
+    for (uint32_t i = 0; i < n_steps; i++)
+        ok(tsr_step_run(s.engine, i));
+    uint64_t allocated = tsr_engine_memory(s.engine).allocated;
+    close_side(&s);
+    return allocated;
+}
+
+/* Micro-batches are repeated, and nothing of them is left: gradients are added to those there are.
+ */
+static void test_traced__leaves_nothing__micro_batches(void **state)
+{
+    struct tsr_traced_model model = model_by_hand();
+    (void)state;
+    for (int wraps = 0; wraps < 2; wraps++) {
+        uint64_t one = allocated_after(&model, wraps, 1, 2);
+        assert_int_equal(allocated_after(&model, wraps, 3, 2), one);
+        assert_int_equal(allocated_after(&model, wraps, 3, 5), one);
+    }
+}
+
+/* Another trace is another program, even where it does the same. */
+static void test_traced__hash_is_in_the_program(void **state)
+{
+    struct tsr_traced_model model = model_by_hand(), other = model_by_hand();
+    struct side a, b;
+    (void)state;
+    other.hash++;
+    open_side(&a, &model, true, 1);
+    open_side(&b, &other, true, 1);
+    begin_program(&a);
+    begin_program(&b);
+    ok(tsr_step_run(a.engine, 0));
+    ok(tsr_step_run(b.engine, 0));
+    assert_int_not_equal(tsr_program_hash(&a.program), tsr_program_hash(&b.program));
+    close_side(&a);
+    close_side(&b);
+}
+
+static void test_traced__is_refused__module_without_hooks(void **state)
+{
+    static const bool none[] = {true, false};
+    struct tsr_traced_step marked[COUNT(steps)];
+    struct tsr_traced_model model = model_by_hand();
+    struct side s;
+    (void)state;
+    model.hooked = none;
+    assert_int_equal(tsr_traced_check(&model), TSR_EVALUE); /* it has marks */
+    memcpy(marked, steps, sizeof steps);
+    marked[4] = marked[5] = (struct tsr_traced_step){TSR_TRACED_PRE_FORWARD, 0, BLOCK, 0};
+    marked[5] = (struct tsr_traced_step){TSR_TRACED_POST_FORWARD, 0, NOTHING, 0};
+    marked[10] = (struct tsr_traced_step){TSR_TRACED_PRE_BACKWARD, 0, BACK_BLOCK, 0};
+    marked[11] = (struct tsr_traced_step){TSR_TRACED_POST_BACKWARD, 0, BACK_ROOT, 0};
+    model.plain[0].steps = model.plain[1].steps = marked;
+    ok(tsr_traced_check(&model));
+    open_side(&s, &model, false, 1);
+    close_side(&s);
+    tsr_program_init(&s.program, NULL);
+    tsr_recorder_init(&s.recorder, &s.program);
+    struct tsr_engine_config config = {.executor = &s.recorder.base,
+                                       .mesh = {.n_dims = 1, .shape = {2}, .name = {"shard"}}};
+    ok(tsr_engine_create(&config, &s.engine));
+    ok(tsr_model_traced(s.engine, &model));
+    struct tsr_module *inner = tsr_module_find(s.engine, "block");
+    ok(tsr_fully_shard(s.engine, &inner, 1, NULL));
+    assert_int_equal(tsr_traced_check_wrapping(s.engine), TSR_EUNSUPPORTED);
+    assert_non_null(strstr(tsr_error_text(), "'block' is wrapped, and had no hooks"));
+    close_side(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_traced__is_replayed),
+        cmocka_unit_test(test_traced__leaves_nothing__micro_batches),
+        cmocka_unit_test(test_traced__hash_is_in_the_program),
+        cmocka_unit_test(test_traced__is_refused__module_without_hooks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
