@@ -10,6 +10,8 @@ static tsr_status apply_checkpoint(const struct tsr_job *job, struct tsr_engine 
 {
     const struct tsr_settings *s = job->settings;
     tsr_status status = TSR_OK;
+    if (job->model.trace) /* in which recomputation is */
+        return TSR_OK;
     for (size_t i = 0; i < blocks->n && status == TSR_OK; i++)
         status = s->ckpt_every == TSR_CKPT_SELECTIVE_OP
                      ? tsr_checkpoint_selective(engine, blocks->items[i])

@@ -10,6 +10,7 @@
 
 #include "experiments/study/config/settings.h"
 #include "experiments/study/job/patterns.h"
+#include "experiments/study/model/trace_file.h"
 
 struct resolver {
     const struct tsr_job *job;
@@ -33,11 +34,27 @@ static bool is_checkpointed(const struct tsr_settings *s, uint64_t at, uint64_t 
     return true;
 }
 
+/* Of a traced model: what the trace was made with. */
+static tsr_status take_traced(struct resolver *r)
+{
+    const struct tsr_model *m = &r->job->model;
+    struct tsr_modules *out = &r->out->checkpointed;
+    size_t cap = 0;
+    for (size_t i = 0; i < m->trace->model.n_modules; i++)
+        if (m->variant->checkpointed[i] &&
+            !TSR_PUSH(out->items, out->n, cap,
+                      tsr_module_find(r->engine, m->trace->model.modules[i].name)))
+            return tsr_no_memory(NULL);
+    return TSR_OK;
+}
+
 static tsr_status find_checkpointed(struct resolver *r)
 {
     struct tsr_modules *blocks = &r->out->checkpointed;
     uint64_t n = 0;
     size_t kept = 0;
+    if (r->job->model.variant)
+        return take_traced(r);
     if (!r->job->settings->ckpt_every)
         return TSR_OK;
     TSR_TRY(tsr_find_blocks(r->job, r->engine, blocks));
