@@ -87,7 +87,7 @@ struct tsr_module {
     char **child_names;
     size_t n_params, cap_params;
     struct tsr_place *params;
-    struct tsr_buffer { /* of its own, in order of registration */
+    struct tsr_module_buffer { /* of its own, in order of registration */
         uint64_t bytes;
         struct tsr_storage *storage; /* NULL before initialisation */
     } * buffers;
