@@ -1,0 +1,153 @@
+/* The driver, cuBLAS and cuDNN as PyTorch calls them: nothing is computed, handles are numbers. A
+ * function that ignores its arguments is defined without them. */
+#include "standin.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define NOTHING(name)                                                                              \
+    EXPORT int name(void)                                                                          \
+    {                                                                                              \
+        return 0;                                                                                  \
+    }
+#define NEW_HANDLE(name)                                                                           \
+    EXPORT int name(void **handle)                                                                 \
+    {                                                                                              \
+        *handle = standin_handle();                                                                \
+        return 0;                                                                                  \
+    }
+#define NUMBER_AT_2(name, number)                                                                  \
+    EXPORT int name(void *handle, int *value)                                                      \
+    {                                                                                              \
+        (void)handle;                                                                              \
+        *value = number;                                                                           \
+        return 0;                                                                                  \
+    }
+
+/* cuBLAS and cuBLASLt */
+NEW_HANDLE(cublasCreate_v2)
+NEW_HANDLE(cublasLtCreate)
+NEW_HANDLE(cublasLtMatmulDescCreate)
+NEW_HANDLE(cublasLtMatmulPreferenceCreate)
+NEW_HANDLE(cublasLtMatrixLayoutCreate)
+NUMBER_AT_2(cublasGetMathMode, 0)
+NUMBER_AT_2(cublasGetPointerMode_v2, 0)
+NOTHING(cublasDestroy_v2)
+NOTHING(cublasSetStream_v2)
+NOTHING(cublasSetWorkspace_v2)
+NOTHING(cublasSetMathMode)
+NOTHING(cublasSetPointerMode_v2)
+NOTHING(cublasGemmEx)
+NOTHING(cublasGemmStridedBatchedEx)
+NOTHING(cublasSgemm_v2)
+NOTHING(cublasSgemmStridedBatched)
+NOTHING(cublasSgemmEx)
+NOTHING(cublasDgemm_v2)
+NOTHING(cublasDgemmStridedBatched)
+NOTHING(cublasCgemm_v2)
+NOTHING(cublasCgemmStridedBatched)
+NOTHING(cublasSgemv_v2)
+NOTHING(cublasDgemv_v2)
+NOTHING(cublasSdot_v2)
+NOTHING(cublasDotEx)
+NOTHING(cublasLtMatmul)
+NOTHING(cublasLtMatmulDescDestroy)
+NOTHING(cublasLtMatmulDescSetAttribute)
+NOTHING(cublasLtMatmulPreferenceDestroy)
+NOTHING(cublasLtMatmulPreferenceSetAttribute)
+NOTHING(cublasLtMatrixLayoutDestroy)
+NOTHING(cublasLtMatrixLayoutSetAttribute)
+
+/* One algorithm without workspace: zeros in a result structure of 96 bytes. */
+EXPORT int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a, void *b, void *c,
+                                          void *d, void *preference, int wanted, void *results,
+                                          int *found)
+{
+    (void)handle, (void)operation, (void)a, (void)b, (void)c, (void)d, (void)preference;
+    (void)wanted;
+    memset(results, 0, 96);
+    *found = 1;
+    return 0;
+}
+
+/* cuDNN: engines and plans that need TESSERA_STANDIN_CUDNN_WORKSPACE bytes of scratch, 0 by default. */
+enum { ENGINE_RESULTS = 202, PLAN_WORKSPACE = 402, ENGINE_COUNT = 802, TYPE_INT64 = 3 };
+
+static int64_t workspace(void)
+{
+    const char *text = getenv("TESSERA_STANDIN_CUDNN_WORKSPACE");
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
+NEW_HANDLE(cudnnCreate)
+NEW_HANDLE(cudnnCreateTensorDescriptor)
+NEW_HANDLE(cudnnCreateActivationDescriptor)
+NEW_HANDLE(cudnnCreateFilterDescriptor)
+NOTHING(cudnnDestroy)
+NOTHING(cudnnSetStream)
+NOTHING(cudnnDestroyTensorDescriptor)
+NOTHING(cudnnDestroyActivationDescriptor)
+NOTHING(cudnnDestroyFilterDescriptor)
+NOTHING(cudnnSetTensorNdDescriptor)
+NOTHING(cudnnBackendDestroyDescriptor)
+NOTHING(cudnnBackendSetAttribute)
+NOTHING(cudnnBackendFinalize)
+NOTHING(cudnnBackendExecute)
+NOTHING(cudnnBatchNormalizationForwardTrainingEx)
+NOTHING(cudnnBatchNormalizationBackwardEx)
+NOTHING(cudnnBatchNormalizationForwardInference)
+
+EXPORT const char *cudnnGetErrorString(int status)
+{
+    (void)status;
+    return "error of the stand-in cuDNN";
+}
+
+EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor)
+{
+    (void)type;
+    *descriptor = standin_handle();
+    return 0;
+}
+
+EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_t wanted,
+                                    int64_t *count, void *values)
+{
+    (void)descriptor;
+    int64_t answer = name == PLAN_WORKSPACE ? workspace() : name == ENGINE_COUNT ? 1 : 0;
+    int number = type == TYPE_INT64 && wanted == 1 && name != ENGINE_RESULTS;
+    if (count)
+        *count = number || name == ENGINE_RESULTS ? 1 : 0;
+    if (values && number)
+        memcpy(values, &answer, sizeof answer);
+    return 0;
+}
+
+/* Batch norm: scratch as above, no reserve. */
+EXPORT int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *h, int mode, int ops, void *x,
+                                                                    void *z, void *y, void *scale,
+                                                                    void *activation, size_t *bytes)
+{
+    (void)h, (void)mode, (void)ops, (void)x, (void)z, (void)y, (void)scale, (void)activation;
+    *bytes = (size_t)workspace();
+    return 0;
+}
+
+EXPORT int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *h, int mode, int ops, void *x,
+                                                             void *y, void *dy, void *dz, void *dx,
+                                                             void *scale, void *activation,
+                                                             size_t *bytes)
+{
+    (void)h, (void)mode, (void)ops, (void)x, (void)y, (void)dy, (void)dz, (void)dx, (void)scale;
+    (void)activation;
+    *bytes = (size_t)workspace();
+    return 0;
+}
+
+EXPORT int cudnnGetBatchNormalizationTrainingExReserveSpaceSize(void *h, int mode, int ops,
+                                                                void *activation, void *x,
+                                                                size_t *bytes)
+{
+    (void)h, (void)mode, (void)ops, (void)activation, (void)x;
+    *bytes = 0;
+    return 0;
+}

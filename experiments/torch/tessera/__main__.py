@@ -1,0 +1,95 @@
+"""The shell's side: `python -m tessera trace | memory`."""
+
+import argparse
+import os
+import sys
+import tempfile
+
+from . import api, program, start
+from .errors import Refused
+
+
+def listed(kind):
+    def parse(text):
+        try:
+            return [kind(part) for part in text.split(",")]
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list like 1,2") from None
+    return parse
+
+
+def reading(text):
+    name, separator, value = text.rpartition("=")
+    if not separator or not value.lstrip("-").isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not MODULE:OPERATOR=INTEGER")
+    return name, int(value)
+
+
+def options():
+    parser = argparse.ArgumentParser(prog="python -m tessera", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    add = commands.add_parser("trace", help="trace a model into a file")
+    add.add_argument("target", metavar="FILE.py:FUNCTION")
+    add.add_argument("-o", "--out", required=True, metavar="MODEL.trace")
+    add.add_argument("--dtype", default="bf16", choices=api.DTYPES)
+    add.add_argument("--batch", type=listed(int), metavar="N,...")
+    add.add_argument("--seq", type=listed(int), metavar="N,...")
+    add.add_argument("--checkpoint", type=listed(str), default=["none"], metavar="KIND,...",
+                     help=", ".join(api.CHECKPOINTS))
+    add.add_argument("--blocks", type=listed(str), metavar="PATTERN,...",
+                     help="modules that are checkpointed, as 'model.layers.*'")
+    add.add_argument("--sdpa", default="flash", choices=api.SDPA)
+    add.add_argument("--readback", type=reading, action="append", default=[],
+                     metavar="MODULE:OPERATOR=VALUE", help="what the program reads from the device there")
+    add.add_argument("--load-factor", type=float, default=1.0, metavar="X",
+                     help="tokens of the busiest expert over the average, where routing decides shapes")
+    add = commands.add_parser("memory", help="trace a recorded scenario's model and predict its memory")
+    add.add_argument("scenario", metavar="SCENARIO.json")
+    add.add_argument("-o", "--out", metavar="RESULT.json")
+    add.add_argument("-t", "--timeline", metavar="FILE")
+    return parser
+
+
+def trace_command(arguments):
+    made = api.trace(arguments.target, arguments.dtype, arguments.batch, arguments.seq,
+                       arguments.checkpoint, arguments.blocks, arguments.sdpa, dict(arguments.readback),
+                       arguments.load_factor)
+    made.save(arguments.out)
+    for v in made.content["variants"]:
+        where = sorted({f"{made.content['modules'][m][0] or 'the model'}: {op} = {value}"
+                        for m, op, value in v["conditions"]["readbacks"]})
+        for line in where:
+            print(f"tessera: note: {v['name']}: answered {line}", file=sys.stderr)
+        routing = v["conditions"]["routing"]
+        if routing:
+            print(f"tessera: note: {v['name']}: routing is not known without data: {routing['distribution']}"
+                  f", load factor {routing['load_factor']}", file=sys.stderr)
+    print(f"{arguments.out}: {len(made.packed)} bytes, {', '.join(made.variants)}")
+
+
+def memory_command(arguments):
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.trace")
+        with open(path, "wb") as f:
+            f.write(start.child({"scenario": os.path.abspath(arguments.scenario)}))
+        line = ["memory", arguments.scenario, "--trace", path]
+        for option, value in (("-o", arguments.out), ("-t", arguments.timeline)):
+            line += [option, value] if value else []
+        sys.stdout.write(program.run(line))
+
+
+def main():
+    arguments = options().parse_args()
+    try:
+        {"trace": trace_command, "memory": memory_command}[arguments.command](arguments)
+    except Refused as error:
+        print(f"tessera: {error}", file=sys.stderr)
+        return 2
+    except OSError as error:
+        print(f"tessera: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

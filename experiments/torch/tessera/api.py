@@ -1,0 +1,169 @@
+"""A trace as an object: made from a person's model, saved, asked for strategies."""
+
+import gzip
+import json
+import os
+import tempfile
+
+from . import program, start
+from .errors import Refused
+
+DTYPES = ("bf16", "fp16", "fp32", "autocast-bf16", "autocast-fp16")
+CHECKPOINTS = ("none", "full", "every2", "selective")
+SDPA = ("flash", "efficient", "math")
+
+
+def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=None, sdpa="flash",
+          readbacks=None, load_factor=1.0):
+    """Traces `FILE.py:FUNCTION`, whose function returns (model, batch, loss function).
+
+    dtype: what parameters are computed in (the policy's param_dtype), or autocast-bf16.
+    batch, seq: a number or several, given to the function as arguments of these names.
+    checkpoint: none, full, every2, selective; one or several, over the model's blocks.
+    blocks: patterns of module names ('model.layers.*'); found without, where the model has one list.
+    readbacks: {"module:operator": integer} for values that the program asks the device for.
+    load_factor: of the busiest expert where routing decides about shapes; 1.0 is balanced.
+    """
+    if not callable(getattr(target, "rpartition", None)):
+        raise Refused("name the function that makes the model as 'FILE.py:FUNCTION': it runs in "
+                      "another process")
+    request = {
+        "target": os.path.abspath(target) if os.path.dirname(target) else target,
+        "dtype": one_of("dtype", dtype, DTYPES), "batch": numbers("batch", batch),
+        "seq": numbers("seq", seq), "checkpoint": [one_of("checkpoint", c, CHECKPOINTS)
+                                                   for c in several(checkpoint)],
+        "blocks": several(blocks) if blocks else None, "sdpa": one_of("sdpa", sdpa, SDPA),
+        "readbacks": dict(readbacks or {}), "load_factor": load_factor,
+    }
+    if not 1.0 <= load_factor <= 1024:
+        raise Refused(f"load_factor: {load_factor} is not within 1.0 and 1024")
+    return Trace(start.child(request))
+
+
+def load(path):
+    try:
+        with open(path, "rb") as f:
+            return Trace(f.read())
+    except (OSError, EOFError, ValueError) as error:
+        raise Refused(f"{path}: not a trace: {error}") from None
+
+
+def several(value):
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def one_of(name, value, allowed):
+    if value not in allowed:
+        raise Refused(f"{name}: {value!r} is not one of {', '.join(allowed)}")
+    return value
+
+
+def numbers(name, value):
+    found = [] if value is None else several(value)
+    for n in found:
+        if not isinstance(n, int) or isinstance(n, bool) or not 1 <= n < 1 << 31:
+            raise Refused(f"{name}: {n!r} is not a positive number")
+    return found
+
+
+class Trace:
+    def __init__(self, packed):
+        self.packed = packed
+        self.content = json.loads(gzip.decompress(packed))
+        if self.content.get("tessera_trace") != 1:
+            raise ValueError("another version")
+
+    @property
+    def variants(self):
+        return [v["name"] for v in self.content["variants"]]
+
+    @property
+    def hash(self):
+        return self.content["sha256"]
+
+    def save(self, path):
+        temporary = f"{path}.tmp"
+        with open(temporary, "wb") as f:
+            f.write(self.packed)
+        os.replace(temporary, path)
+
+    def modules(self):
+        """Names of modules that can be wrapped, as in `named_modules()`."""
+        return [m[0] for m in self.content["modules"]]
+
+    def plan(self, cluster, memory=None, strategy=None, space=None, top=5):
+        """The fastest strategies that fit `memory` ("70 GiB"; default: what the card has)."""
+        wanted = {"space": space} if space else {}
+        if memory is not None:
+            wanted["budget_gib"] = gib(memory)
+        experiment = self._experiment(cluster, {"base": strategy or {}})
+        if wanted:
+            experiment["plan"] = wanted
+        return self._ask("plan", experiment, "--top", str(top))
+
+    def compare(self, cluster, strategies):
+        """A row for each of {name: keys of an experiment file}."""
+        return self._ask("compare", self._experiment(cluster, strategies), "--no-traces")
+
+    def _experiment(self, cluster, strategies):
+        first = self.content["variants"][0]
+        size = {"batch": first["batch"]} | ({"seq": first["seq"]} if first["seq"] else {})
+        return {"title": self.content["model"]["source"], "cluster": cluster, **size,
+                "strategies": strategies}
+
+    def _ask(self, command, experiment, *options):
+        with tempfile.TemporaryDirectory() as folder:
+            self.save(os.path.join(folder, "model.trace"))
+            experiment = {"model": {"trace": os.path.join(folder, "model.trace")}, **experiment}
+            path = os.path.join(folder, "experiment.yaml")
+            with open(path, "w", encoding="utf-8") as f:
+                json.dump(experiment, f)   # JSON is YAML
+            text = program.run([command, path, "--format", "json", *options])
+        return Rows(json.loads(text))
+
+
+def gib(text):
+    number, _, unit = str(text).partition(" ")
+    try:
+        return float(number) * {"GiB": 1, "MiB": 1 / 1024, "": 1}[unit]
+    except (KeyError, ValueError):
+        raise Refused(f"memory: {text!r} is not like '70 GiB'") from None
+
+
+class Row:
+    """One strategy; the columns of the program's JSON are its attributes."""
+
+    def __init__(self, columns):
+        self.__dict__.update(columns)
+
+    def __repr__(self):
+        name = getattr(self, "strategy", None) or self.settings
+        time = "?" if self.step_time_s is None else f"{self.step_time_s:.4f} s"
+        peak = self.peak_allocated_bytes
+        return f"{name}: {time}, peak {'?' if peak is None else f'{peak / 2 ** 30:.3f} GiB'}, fits: {self.verdict}"
+
+
+class Rows:
+    def __init__(self, result):
+        self.result = result
+        self.rows = [Row(r) for r in result["rows"]]
+
+    def __iter__(self):
+        return iter(self.rows)
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return self.rows[i]
+
+    def __repr__(self):
+        return "\n".join(map(repr, self.rows))
+
+    @property
+    def best(self):
+        """The fastest that fits."""
+        fitting = [r for r in self.rows if r.fits and r.step_time_s is not None]
+        if not fitting:
+            raise Refused("no strategy fits")
+        return min(fitting, key=lambda r: r.step_time_s)

@@ -1,0 +1,5 @@
+"""What a person did or asked for that cannot be: one line, without a traceback, exit status 2."""
+
+
+class Refused(Exception):
+    pass

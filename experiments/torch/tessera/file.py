@@ -1,0 +1,100 @@
+"""The trace file (../TRACE.md): distinct segments once, storages named relative to their segment, so
+that a deep model is as short as a shallow one and equal models give equal bytes."""
+
+import gzip
+import hashlib
+import io
+import json
+
+from .events import ALLOC, CALL, FREE, GRADIENT
+
+VERSION = 1
+
+
+class Writer:
+    """Collects the distinct operators and segments of all variants."""
+
+    def __init__(self):
+        self.ops, self.segments, self.classes = {}, {}, []
+        self._class_of = {}   # list of allocations -> class
+
+    def steps(self, iterations):
+        """The step lists of one run; its iterations share their storages."""
+        instances = _Instances()
+        return [[[s.kind, s.module, s.extra, *self._segment(s.events, instances)] for s in steps]
+                for steps in iterations]
+
+    def _segment(self, events, instances):
+        """The number of the segment that these events are an instance of, and the base."""
+        allocations = tuple(e[2:] for e in events if e[0] == ALLOC)
+        kind = self._class_of.get(allocations)
+        named = [p for e in events if e[0] == CALL for p in e[2]] + [e[1] for e in events if e[0] == GRADIENT]
+        base = min(named, default=0)
+        local, rows = {}, []
+        for e in events:
+            if e[0] == ALLOC:
+                local[e[1]] = len(local)
+                rows.append((ALLOC, e[2], *((e[3], e[4]) if e[4] else (e[3],) if e[3] else ())))
+            elif e[0] == FREE:
+                rows.append((FREE, *instances.name(e[1], local)))
+                instances.free(e[1])
+            elif e[0] == CALL:
+                op = self.ops.setdefault(e[1], len(self.ops))
+                reads = tuple(p - base for p in e[2])
+                rows.append((CALL, op, reads) if reads else (CALL, op))
+            else:
+                rows.append((GRADIENT, e[1] - base, *instances.name(e[2], local)))
+        number = self.segments.setdefault(tuple(rows), len(self.segments))
+        if number == len(self.classes):
+            self.classes.append(self._class_of.setdefault(allocations, number))
+        instances.play(self.classes[number] if kind is None else kind, local)
+        return number, base
+
+
+class _Instances:
+    """Played segments by class, and which of their storages live: what a name is relative to."""
+
+    def __init__(self):
+        self._home = {}    # storage -> (class, number in it)
+        self._alive = {}   # (class, number in it) -> storages that live, the oldest first
+        self._freed = set()
+
+    def name(self, storage, local):
+        if storage in local:
+            return (local[storage],)
+        kind, n = self._home[storage]
+        alive = self._alive[kind, n]
+        back = len(alive) - 1 - alive.index(storage)
+        return (n, kind, back) if back else (n, kind)
+
+    def free(self, storage):
+        if storage in self._home:
+            self._alive[self._home[storage]].remove(storage)
+        else:
+            self._freed.add(storage)   # of the segment that is being written
+
+    def play(self, kind, local):
+        for storage, n in local.items():
+            self._home[storage] = kind, n
+            if storage not in self._freed:
+                self._alive.setdefault((kind, n), []).append(storage)
+        self._freed.clear()
+
+
+def content(made_by, model, tables, writer, variants):
+    result = {"tessera_trace": VERSION, "made_by": made_by, "model": model, "variants": variants, **tables,
+              "ops": [[name, [list(s) for s in shapes], dtype, flops, size]
+                      for name, shapes, dtype, flops, size in writer.ops],
+              "segments": [list(s) for s in writer.segments], "classes": writer.classes}
+    hashed = {k: v for k, v in result.items() if k != "made_by"}
+    text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    result["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+    return result
+
+
+def pack(trace):
+    text = json.dumps(trace, separators=(",", ":"), ensure_ascii=True).encode()
+    buffer = io.BytesIO()
+    with gzip.GzipFile(filename="", mode="wb", fileobj=buffer, compresslevel=9, mtime=0) as f:
+        f.write(text)
+    return buffer.getvalue()

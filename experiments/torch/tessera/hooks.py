@@ -1,0 +1,88 @@
+"""What FSDP2 does at a module, done to an unsharded model, with a marker at each point.
+
+`fully_shard` casts a module's inputs, puts an identity node on inputs that need a gradient, hooks the
+gradients of outputs and queues one callback for the end of backward. All of that changes what lives how
+long and in which order gradients are summed, so it has to be in the run that is traced. In a
+recomputation FSDP2 does none of it: the module is then in its backward.
+"""
+
+import functools
+
+import torch
+from torch.autograd import Variable
+from torch.distributed.fsdp._fully_shard._fsdp_common import _cast_fp_tensor
+from torch.distributed.utils import _apply_to_tensors
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+
+class _Identity(torch.autograd.Function):
+    """The node on a module's inputs: its backward runs when all their gradients are there."""
+
+    @staticmethod
+    def forward(ctx, hooks, module, *inputs):
+        ctx.hooks, ctx.module = hooks, module
+        return inputs
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        ctx.hooks.mark("post_backward", ctx.module)
+        ctx.hooks.in_backward.discard(ctx.module)
+        return (None, None) + gradients
+
+
+class Hooks:
+    """Markers of one run, in order. `mark(kind, module, extra)` writes one down where the run stands."""
+
+    def __init__(self, mark, param_dtype=None, cast_inputs=True):
+        self.mark = mark
+        self.cast_to = param_dtype if cast_inputs else None
+        self.in_backward = set()  # modules between their pre-backward and the end of their backward
+        self.callback_queued = False
+
+    def attach(self, module, index, with_node=True):
+        module.register_forward_pre_hook(
+            functools.partial(self._before, index, with_node), prepend=True, with_kwargs=True)
+        module.register_forward_hook(functools.partial(self._after, index), always_call=True)
+
+    def _before(self, index, with_node, module, args, kwargs):
+        if index in self.in_backward:
+            self.mark("recompute", index, 0)
+            return args, kwargs
+        if self.cast_to:
+            cast = functools.partial(_cast_fp_tensor, self.cast_to)
+            args, kwargs = _apply_to_tensors(cast, args), _apply_to_tensors(cast, kwargs)
+        leaves, tree = tree_flatten((args, kwargs))
+        places = [i for i, x in enumerate(leaves) if torch.is_tensor(x) and x.requires_grad]
+        wanted = bool(places) and with_node and torch.is_grad_enabled()
+        self.mark("pre_forward", index, int(wanted))
+        if not wanted:
+            return args, kwargs
+        outputs = _Identity.apply(self, index, *[leaves[i] for i in places])
+        for i, output in zip(places, outputs):
+            leaves[i] = output
+        return tree_unflatten(leaves, tree)
+
+    def _after(self, index, module, args, output):
+        if index in self.in_backward:
+            self.mark("post_forward", index, -1)
+            return output
+        hooked = []
+        if torch.is_grad_enabled():
+            hooked = [t for t in tree_leaves(output) if torch.is_tensor(t) and t.requires_grad]
+        self.mark("post_forward", index, len(hooked))
+        for number, tensor in enumerate(hooked):
+            tensor.register_hook(functools.partial(self._before_backward, index, number))
+        return output
+
+    def _before_backward(self, index, number, gradient):
+        self.in_backward.add(index)
+        if not self.callback_queued:
+            self.callback_queued = True
+            Variable._execution_engine.queue_callback(self._end_of_backward)
+        self.mark("pre_backward", index, number)
+        return gradient
+
+    def _end_of_backward(self):
+        self.mark("final", -1, 0)
+        self.in_backward.clear()
+        self.callback_queued = False

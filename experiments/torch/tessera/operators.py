@@ -1,0 +1,161 @@
+"""The instrumented pass: operators with shapes, FLOPs and bytes, and what the host reads back."""
+
+import struct
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import flop_registry
+
+from .device import position
+from .errors import Refused
+
+NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "lift_fresh",
+             "detach", "alias", "resize_"}
+
+
+ATTENTION = {f"_scaled_dot_product_{kind}_attention{tail}" for kind in ("flash", "efficient", "cudnn")
+             for tail in ("", "_backward")}
+
+
+def grouped_product_flops(a, b):
+    """Of the shapes: experts' rows, columns or the summed dimension are packed in a matrix."""
+    if len(a) == 3 and len(b) == 3:
+        return 2 * a[0] * a[1] * a[2] * b[2]
+    if len(a) == 2:
+        return 2 * a[0] * a[1] * b[-1]
+    return 2 * a[1] * a[2] * b[-1]
+
+
+def attention_flops(q, k, v, backward):
+    """Also where several heads share their keys and values. Backward makes the scores once more."""
+    batch, heads, rows, width = q
+    scores = 2 * batch * heads * rows * k[2]
+    return scores * (3 * width + 2 * v[3]) if backward else scores * (width + v[3])
+
+
+def flops_of(func, args, kwargs, output):
+    """FLOPs of a call; 0 where only bytes count, -1 for operators that PyTorch does not know."""
+    if func.namespace not in ("aten", "prims"):
+        return -1
+    name = func.overloadpacket.__name__
+    if name == "_grouped_mm":
+        return grouped_product_flops(args[0].shape, args[1].shape)
+    if name in ATTENTION:
+        backward = name.endswith("_backward")
+        return attention_flops(*(x.shape for x in args[backward:backward + 3]), backward)
+    formula = flop_registry.get(func.overloadpacket)
+    try:
+        return int(formula(*args, **kwargs, out_val=output)) if formula else 0
+    except Exception:   # shapes that PyTorch's formula does not take
+        return -1
+
+
+def integer(number):
+    return struct.pack("<q", number)
+
+
+def raw(tensor):
+    return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def expected_reads(func, args, kwargs, shadows, output_device):
+    """What the host will read during a call, from the shadows: a list of bytes. None: nothing, or not
+    known how. Raises KeyError where it reads and the value is unknown."""
+    name = func.overloadpacket.__name__
+
+    def known(tensor):
+        value = shadows.get(tensor)
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    if name == "_local_scalar_dense":
+        return [raw(known(args[0]))]
+    if name == "nonzero":
+        return [integer(int(torch.count_nonzero(known(args[0]))))]
+    if name == "masked_select":
+        return [integer(int(torch.count_nonzero(known(args[1]))))]
+    if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+        masks = [i for i in args[1] if i is not None and i.is_cuda and i.dtype in (torch.bool, torch.uint8)]
+        return [integer(int(torch.count_nonzero(known(m)))) for m in masks] or None
+    if name == "equal":
+        return [raw(torch.tensor(torch.equal(known(args[0]), known(args[1]))))]
+    if name == "bincount":
+        value = known(args[0])
+        return [raw(value.min()), raw(value.max())]
+    if name == "repeat_interleave" and func._overloadname == "Tensor" and kwargs.get("output_size") is None:
+        return [integer(int(known(args[0]).sum()))]
+    if name == "_to_copy" and args[0].is_cuda and output_device == "cpu":
+        return [raw(known(args[0]))]
+    if name == "copy_" and args[0].device.type == "cpu" and args[1].is_cuda:
+        return [raw(known(args[1]))]
+    return None
+
+
+class Operators(TorchDispatchMode):
+    """Writes (position after, "call", row of the table, parameters read, (position before, after),
+    addresses of the results) to the log. `reads`: (module, operator, bytes) as the host read them."""
+
+    def __init__(self, log, device, shadows, parameters, module, given):
+        super().__init__()
+        self.log, self.device, self.shadows = log, device, shadows
+        self.parameters = parameters      # address of the storage -> index
+        self.module = module              # () -> index of the innermost module that runs
+        self.given = given                # (module, operator, is a Boolean) -> bytes, or None
+        self.reads, self.routed = [], False
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        foreseen = self._foresee(func, args, kwargs)
+        for value in foreseen:
+            self.device.answer(value)
+        missed = self.device.unanswered()
+        before = position()
+        output = func(*args, **kwargs)
+        after = position()
+        reads = foreseen + [b"\0"] * (self.device.unanswered() - missed)
+        if len(reads) > len(foreseen):
+            self._ask(func, args)
+        if self.device.waiting():
+            raise Refused(f"{self.module.name()}: {func} reads less than was foreseen: "
+                          "this version of torch is not supported")
+        for value in reads:
+            self.reads.append((self.module(), str(func), value))
+        self.shadows.follow(func, args, kwargs, output)
+        self._write(func, args, kwargs, output, before, after)
+        return output
+
+    def _foresee(self, func, args, kwargs):
+        try:
+            target = torch.device(kwargs.get("device") or "cuda").type
+            reads = expected_reads(func, args, kwargs, self.shadows, target) or []
+        except KeyError:
+            boolean = getattr(args[0], "dtype", None) == torch.bool
+            value = self.given(self.module(), str(func), boolean)
+            return [] if value is None else [value]
+        if reads and any(self.shadows.is_chosen(x) for x in tree_leaves((args, kwargs))
+                         if isinstance(x, torch.Tensor)):
+            self.routed = True
+        return reads
+
+    def _ask(self, func, args):
+        if not self.given.zeros:
+            what = f" of {args[0].dtype} {list(args[0].shape)}" if isinstance(args[0], torch.Tensor) else ""
+            raise Refused(f"{self.module.name()}: {func}{what} asks the device for a value that depends on "
+                          f"data; give it with --readback {self.module.name()}:{func}=VALUE, or make the "
+                          "batch on the CPU with values")
+
+    def _write(self, func, args, kwargs, output, before, after):
+        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
+        outputs = [x for x in tree_leaves(output) if isinstance(x, torch.Tensor)]
+        results = {x.untyped_storage().data_ptr() for x in outputs if x.is_cuda}
+        read = [x.untyped_storage().data_ptr() for x in inputs if x.is_cuda]
+        view = not func._schema.is_mutable and after == before and results <= set(read) and results
+        row = None
+        if not view and func.overloadpacket.__name__ not in NO_KERNEL:
+            used = inputs + outputs
+            row = (str(func), tuple(tuple(x.shape) for x in inputs), str(used[0].dtype)[6:] if used else "",
+                   flops_of(func, args, kwargs, output), sum(x.numel() * x.element_size() for x in used))
+        parameters = sorted({self.parameters[a] for a in read if a in self.parameters})
+        self.log.append((after, "call", row, tuple(parameters) if row else (), (before, after), results))

@@ -1,0 +1,215 @@
+"""One traced run: two iterations of the unsharded model on the stand-in device.
+
+Memory is traced without a dispatch mode, because PyTorch sums gradients in place only where nothing
+looks on; operators are traced in a second run with one. Each runs in a process of its own, so that
+lazily made workspaces and buffers appear in iteration 0 as they would in a job.
+"""
+
+import contextlib
+import gc
+
+import torch
+import torch.nn as nn
+import torch._dynamo  # imported late, inside a forward, it keeps frames and their tensors alive
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+
+from . import device, model
+from .errors import Refused
+from .hooks import Hooks
+from .operators import Operators
+from .shadow import Shadows
+
+ITERATIONS = 2
+
+
+class Running:
+    """Which module's forward runs, also in a recomputation; kept in the instrumented run only."""
+
+    def __init__(self, tables):
+        self.numbers = {id(m): i for i, m in enumerate(tables.instances)
+                        if not isinstance(m, CheckpointWrapper)}
+        self.names, self.stack, self.changes = tables.names, [], []
+        nn.modules.module.register_module_forward_pre_hook(self._enter)
+        nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
+
+    def __call__(self):
+        return self.stack[-1] if self.stack else 0
+
+    def name(self):
+        return self.names[self()] or "the model"
+
+    def _enter(self, module, args):
+        if id(module) in self.numbers:
+            self.stack.append(self.numbers[id(module)])
+            self.changes.append((device.position(), bool(self.stack)))
+
+    def _leave(self, module, args, output):
+        if id(module) in self.numbers:
+            self.stack.pop()
+            self.changes.append((device.position(), bool(self.stack)))
+
+
+class GivenReads:
+    """Values for reads that no shadow knows: by module and operator from the person who traces. With
+    `boolean` set (recorded scenarios), any unknown Boolean is that and everything else is zero."""
+
+    def __init__(self, values, names, boolean=None):
+        self.values, self.names, self.boolean = values, names, boolean
+        self.zeros = boolean is not None
+
+    def __call__(self, module, operator, is_boolean):
+        value = self.values.get(f"{self.names[module]}:{operator}")
+        if value is None and is_boolean and self.zeros:
+            value = int(self.boolean)
+        return None if value is None else int(value).to_bytes(8, "little", signed=True)
+
+
+def run(source, choice, instrumented, hooked=None, answers=()):
+    """`choice` is one of the source's variants. Returns what happened, as plain data."""
+    if not torch.cuda.is_available():
+        raise Refused("this torch was built without CUDA, or the stand-in device is not loaded")
+    torch.set_num_threads(1)
+    sdpa(source.sdpa)
+    torch.cuda.init()
+    there = device.Device()
+    job = source.prepare(choice)
+    tables, names = job.tables, job.tables.names
+    hooked = job.hooked if hooked is None else hooked
+    instances = model.put_checkpoints(job.model, tables, job.checkpointed, choice.checkpoint)
+    shells = instances[0]
+    model.materialise(shells, source.param_dtype)
+    running = Running(tables) if instrumented else None
+
+    log = []
+
+    def mark(kind, index=-1, extra=0):
+        log.append((device.position(), kind, index, extra))
+
+    hooks = Hooks(mark, source.param_dtype, source.cast_inputs)
+    inside = set().union(*(tables.below(i) for i in hooked if i)) if hooked else set()
+    for i in hooked:
+        with_node = i != 0 or bool(tables.below(0) - inside)
+        hooks.attach(instances[i], i, with_node)
+    if instrumented:
+        watch_casts(hooks, instances, hooked, source)
+    parameters = dict(shells.named_parameters())
+    for i, p in enumerate(parameters.values()):
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(
+                lambda q, i=i: mark("grad", i, q.grad.untyped_storage().data_ptr()))
+
+    mode = contextlib.nullcontext()
+    if instrumented:
+        where = {p.untyped_storage().data_ptr(): i for i, p in enumerate(parameters.values())}
+        given = GivenReads(source.readbacks, names, source.read_bool)
+        mode = Operators(log, there, Shadows(source.load_factor), where, running, given)
+    for value in answers:
+        there.answer(value)
+    base = device.start_recording()
+    gc.collect()
+    gc.disable()
+    facts = {}
+    with mode:
+        for _ in range(ITERATIONS):
+            iteration(source, job, shells, mark, facts)
+    mark("stop")
+    history = device.recorded()
+    if not instrumented and (there.waiting() or there.unanswered()):
+        raise Refused("the two runs of the model read different values from the device: it is not "
+                      "deterministic")
+    return {
+        "tables": tables.content(), "names": names, "hooked": sorted(hooked), "base": base,
+        "checkpointed": sorted(job.checkpointed), "train": shells.training, "class": type(job.model).__name__,
+        "casts": sorted([i, *what] for i, what in getattr(hooks, "casts", {}).items()),
+        "log": log, "history": history, "inputs": facts["inputs"], "tokens": facts["tokens"],
+        "batch": facts["batch"], "seq": facts["seq"],
+        "reads": mode.reads if instrumented else [], "routed": instrumented and mode.routed,
+        "running": running.changes if instrumented else [],
+    }
+
+
+def iteration(source, job, shells, mark, facts):
+    cast = contextlib.nullcontext
+    if source.autocast:
+        def cast():
+            return torch.autocast("cuda", source.autocast)
+    mark("inputs")
+    data = job.batch()
+    facts.update(describe(data))
+    mark("zero_grad")
+    for p in shells.parameters():
+        p.grad = None
+    mark("forward")
+    with cast():
+        output = job.forward(shells, data)
+    mark("loss")
+    with cast():
+        loss = job.loss(output, data)
+    del output
+    mark("backward")
+    if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.requires_grad:
+        raise Refused(f"the loss is {summary(loss)}: it must be one number that needs a gradient")
+    loss.backward()
+    del loss
+    mark("optimizer")
+    mark("end")
+    del data
+
+
+def summary(value):
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"a tensor of shape {list(value.shape)}" + ("" if value.requires_grad else " without a gradient")
+
+
+def sdpa(kind):
+    """Attention's backends down to the one named; cuDNN's needs a real cuDNN."""
+    backends = torch.backends.cuda
+    backends.enable_cudnn_sdp(False)
+    backends.enable_flash_sdp(kind == "flash")
+    backends.enable_mem_efficient_sdp(kind != "math")
+
+
+def describe(data):
+    """Inputs of a micro-batch by name, and what throughput counts: elements of labels or ids."""
+    found = []
+
+    def walk(name, value):
+        if isinstance(value, torch.Tensor):
+            found.append((name, value))
+        elif isinstance(value, dict):
+            for key, part in value.items():
+                walk(f"{name}.{key}" if name else str(key), part)
+        elif isinstance(value, (list, tuple)):
+            for key, part in enumerate(value):
+                walk(f"{name}.{key}" if name else str(key), part)
+    walk("", data)
+    if not found:
+        raise Refused("the batch has no tensor")
+    first = found[0][1]
+    ids = [t for _, t in found if not t.is_floating_point() and t.dtype != torch.bool and t.dim() == 2]
+    labels = [t for t in ids if any(t is x for n, x in found if n.rpartition(".")[2] == "labels")]
+    counted = next(iter(labels or ids), None)
+    batch = first.shape[0] if first.dim() else 1
+    return {"inputs": [[n, list(t.shape), model.dtype_name(t.dtype)] for n, t in found], "batch": batch,
+            "tokens": counted.numel() if counted is not None else batch,
+            "seq": counted.shape[1] if counted is not None else None}
+
+
+def watch_casts(hooks, instances, hooked, source):
+    """Notes where hooking a module casts floats of another dtype, or would if it were hooked."""
+    hooks.casts = {}
+    if not (source.param_dtype and source.cast_inputs):
+        return
+    target = source.param_dtype
+
+    def look(i, module, args, kwargs):
+        from torch.utils._pytree import tree_leaves
+        other = [x for x in tree_leaves((args, kwargs))
+                 if torch.is_tensor(x) and x.is_floating_point() and x.dtype != target]
+        if other and i not in hooks.in_backward:
+            hooks.casts.setdefault(i, [model.dtype_name(other[0].dtype),
+                                       sum(x.numel() * target.itemsize for x in other)])
+    for i, module in enumerate(instances):
+        module.register_forward_pre_hook(
+            lambda m, args, kwargs, i=i: look(i, m, args, kwargs), prepend=True, with_kwargs=True)

@@ -1,0 +1,126 @@
+"""Where a model comes from: a function of a person's file, or a recorded scenario."""
+
+import contextlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections import namedtuple
+
+import torch
+from torch.utils._pytree import tree_map
+
+from . import model
+from .errors import Refused
+
+Choice = namedtuple("Choice", "batch seq checkpoint")  # one variant of a trace; None: as the file says
+# `hooked`: modules at which FSDP2 is played; batch() makes a micro-batch on the device.
+Job = namedtuple("Job", "model tables hooked checkpointed batch forward loss")
+
+
+def load_file(path):
+    """A person's Python file as a module."""
+    name = os.path.basename(path)
+    spec = importlib.util.spec_from_file_location("traced_" + name.removesuffix(".py"), path)
+    if spec is None or not os.path.exists(path):
+        raise Refused(f"{path}: no such Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    spec.loader.exec_module(module)
+    return module
+
+
+class Source:
+    def __init__(self, param_dtype=None, cast_inputs=True, autocast=None, sdpa="flash", read_bool=None,
+                 readbacks=None, load_factor=1.0, name=""):
+        self.param_dtype, self.cast_inputs, self.autocast, self.sdpa = param_dtype, cast_inputs, autocast, sdpa
+        self.read_bool, self.readbacks, self.load_factor = read_bool, readbacks or {}, load_factor
+        self.name = name
+
+
+class UserFile(Source):
+    """`FILE.py:FUNCTION`; the function returns a model, a batch and a loss function of (output, batch).
+    It may take `batch` and `seq`."""
+
+    def __init__(self, target, batches, seqs, checkpoints, blocks=None, **options):
+        path, _, function = target.rpartition(":")
+        if not path:
+            raise Refused(f"{target}: name a function as FILE.py:FUNCTION")
+        super().__init__(name=f"{os.path.basename(path)}:{function}", **options)
+        self.make = getattr(load_file(path), function, None)
+        if not callable(self.make):
+            raise Refused(f"{path}: has no function {function!r}")
+        self.batches, self.seqs, self.checkpoints = batches or [None], seqs or [None], checkpoints
+        self.blocks = blocks
+
+    def choices(self):
+        return [Choice(b, s, c) for b in self.batches for s in self.seqs for c in self.checkpoints]
+
+    def prepare(self, choice):
+        built, batch, loss = self._made(choice)
+        tables = model.Tables(built)
+        blocks = self._blocks(tables)
+        if choice.checkpoint != "none" and not blocks:
+            raise Refused(f"{self.name}: no repeated blocks to checkpoint; name them with --blocks 'layers.*'")
+        hooked = [i for i in range(len(tables.names)) if i == 0 or tables.below(i)]
+        return Job(built, tables, hooked, model.checkpointed(choice.checkpoint, blocks),
+                   batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss)
+
+    def _made(self, choice):
+        wanted = {k: v for k, v in choice._asdict().items() if k != "checkpoint" and v is not None}
+        known = inspect.signature(self.make).parameters
+        for key in wanted:
+            if key not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+                raise Refused(f"{self.name}: takes no parameter {key!r}, so --{key} cannot be given")
+        made = None
+        for context in (torch.device("meta"), contextlib.nullcontext()):
+            torch.manual_seed(0)
+            try:
+                with context:
+                    made = self.make(**wanted)
+                break
+            except (NotImplementedError, RuntimeError) as error:   # e.g. item() of a meta tensor
+                failure = error
+        if made is None:
+            raise failure
+        if not isinstance(made, tuple) or len(made) != 3 or not isinstance(made[0], torch.nn.Module):
+            raise Refused(f"{self.name}: must return (model, batch, loss function), returned "
+                          f"{type(made).__name__}")
+        return made
+
+    def _blocks(self, tables):
+        from .scenario import matching
+        if not self.blocks:
+            return model.blocks(tables)
+        found = matching(tables.names[1:], self.blocks)
+        if not found:
+            raise Refused(f"{self.name}: no module is called {self.blocks[0]!r}")
+        return [tables.number[n] for n in found]
+
+
+def to_device(x):
+    if not isinstance(x, torch.Tensor):
+        return x
+    return x.to("cuda") if x.device.type == "cpu" else torch.empty_like(x, device="cuda")
+
+
+def call(module, batch):
+    """The model's forward with what it takes of the batch."""
+    if isinstance(batch, dict):
+        known = inspect.signature(module.forward).parameters
+        everything = any(p.kind is p.VAR_KEYWORD for p in known.values())
+        return module(**{k: v for k, v in batch.items() if everything or k in known})
+    return module(*batch) if isinstance(batch, (tuple, list)) else module(batch)
+
+
+def own_loss(output, batch):
+    """For models that compute their loss themselves."""
+    loss = getattr(output, "loss", None)
+    if loss is None and isinstance(output, dict):
+        loss = output.get("loss")
+    if loss is None and isinstance(output, torch.Tensor):
+        loss = output
+    if loss is None:
+        raise Refused("make() returned no loss function and the model's output has no `loss`")
+    return loss
