@@ -38,6 +38,8 @@ class Hooks:
         self.cast_to = param_dtype if cast_inputs else None
         self.in_backward = set()  # modules between their pre-backward and the end of their backward
         self.callback_queued = False
+        self.watch = None  # of pitfalls, in the instrumented run
+        self._given = {}
 
     def attach(self, module, index, with_node=True):
         module.register_forward_pre_hook(
@@ -55,17 +57,21 @@ class Hooks:
         places = [i for i, x in enumerate(leaves) if torch.is_tensor(x) and x.requires_grad]
         wanted = bool(places) and with_node and torch.is_grad_enabled()
         self.mark("pre_forward", index, int(wanted))
-        if not wanted:
-            return args, kwargs
-        outputs = _Identity.apply(self, index, *[leaves[i] for i in places])
-        for i, output in zip(places, outputs):
-            leaves[i] = output
-        return tree_unflatten(leaves, tree)
+        if wanted:
+            outputs = _Identity.apply(self, index, *[leaves[i] for i in places])
+            for i, output in zip(places, outputs):
+                leaves[i] = output
+            args, kwargs = tree_unflatten(leaves, tree)
+        if self.watch:
+            self._given[index] = self.watch.containers(index, args, kwargs)
+        return args, kwargs
 
     def _after(self, index, module, args, output):
         if index in self.in_backward:
             self.mark("post_forward", index, -1)
             return output
+        if self.watch:
+            self.watch.changed(index, self._given.pop(index, ()))
         hooked = []
         if torch.is_grad_enabled():
             hooked = [t for t in tree_leaves(output) if torch.is_tensor(t) and t.requires_grad]

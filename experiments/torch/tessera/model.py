@@ -18,6 +18,7 @@ class Tables:
     def __init__(self, model):
         self.names = [name for name, _ in model.named_modules()]
         self.instances = [module for _, module in model.named_modules()]
+        self._inside = {}
         self.number = {name: i for i, name in enumerate(self.names)}
         index = {id(module): i for i, module in enumerate(self.instances)}
         self.parameter_names = [name for name, _ in model.named_parameters()]
@@ -35,10 +36,15 @@ class Tables:
     def content(self):
         return {"modules": self.modules, "params": self.params}
 
+    def inside(self, i):
+        """A module and all inside it."""
+        if i not in self._inside:
+            self._inside[i] = {i}.union(*(self.inside(child) for _, child in self.modules[i][4]))
+        return self._inside[i]
+
     def below(self, i):
         """Parameters of a module and of all inside it."""
-        found = {p for _, p in self.modules[i][2]}
-        return found.union(*(self.below(child) for _, child in self.modules[i][4]))
+        return {p for m in self.inside(i) for _, p in self.modules[m][2]}
 
 
 def blocks(tables):

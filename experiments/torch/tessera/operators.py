@@ -34,6 +34,15 @@ def attention_flops(q, k, v, backward):
     return scores * (3 * width + 2 * v[3]) if backward else scores * (width + v[3])
 
 
+def name_of(func, args):
+    """The operator's name; attention says whether it is causal, since kernels then do half the work."""
+    if func.overloadpacket.__name__ in ATTENTION:
+        place = [a.name for a in func._schema.arguments].index("is_causal")
+        if len(args) > place and args[place]:
+            return f"{func} causal"
+    return str(func)
+
+
 def flops_of(func, args, kwargs, output):
     """FLOPs of a call; 0 where only bytes count, -1 for operators that PyTorch does not know."""
     if func.namespace not in ("aten", "prims"):
@@ -97,9 +106,9 @@ class Operators(TorchDispatchMode):
     """Writes (position after, "call", row of the table, parameters read, (position before, after),
     addresses of the results) to the log. `reads`: (module, operator, bytes) as the host read them."""
 
-    def __init__(self, log, device, shadows, parameters, module, given):
+    def __init__(self, log, device, shadows, parameters, module, given, watch):
         super().__init__()
-        self.log, self.device, self.shadows = log, device, shadows
+        self.log, self.device, self.shadows, self.watch = log, device, shadows, watch
         self.parameters = parameters      # address of the storage -> index
         self.module = module              # () -> index of the innermost module that runs
         self.given = given                # (module, operator, is a Boolean) -> bytes, or None
@@ -155,7 +164,9 @@ class Operators(TorchDispatchMode):
         row = None
         if not view and func.overloadpacket.__name__ not in NO_KERNEL:
             used = inputs + outputs
-            row = (str(func), tuple(tuple(x.shape) for x in inputs), str(used[0].dtype)[6:] if used else "",
+            row = (name_of(func, args), tuple(tuple(x.shape) for x in inputs), str(used[0].dtype)[6:] if used else "",
                    flops_of(func, args, kwargs, output), sum(x.numel() * x.element_size() for x in used))
         parameters = sorted({self.parameters[a] for a in read if a in self.parameters})
+        if row and parameters and self.module.in_forward():
+            self.watch.reads(parameters, str(func))
         self.log.append((after, "call", row, tuple(parameters) if row else (), (before, after), results))

@@ -6,14 +6,17 @@ lazily made workspaces and buffers appear in iteration 0 as they would in a job.
 """
 
 import contextlib
+import functools
 import gc
+import sys
 
 import torch
 import torch.nn as nn
 import torch._dynamo  # imported late, inside a forward, it keeps frames and their tensors alive
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
+from torch.utils._pytree import tree_leaves
 
-from . import device, model
+from . import device, model, pitfalls
 from .errors import Refused
 from .hooks import Hooks
 from .operators import Operators
@@ -23,12 +26,13 @@ ITERATIONS = 2
 
 
 class Running:
-    """Which module's forward runs, also in a recomputation; kept in the instrumented run only."""
+    """Which modules' forwards run, also in a recomputation; kept in the instrumented run only."""
 
     def __init__(self, tables):
         self.numbers = {id(m): i for i, m in enumerate(tables.instances)
                         if not isinstance(m, CheckpointWrapper)}
-        self.names, self.stack, self.changes = tables.names, [], []
+        self.names, self.stack, self.changes, self.failed_in = tables.names, [], [], []
+        self.backward = False
         nn.modules.module.register_module_forward_pre_hook(self._enter)
         nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
 
@@ -38,6 +42,9 @@ class Running:
     def name(self):
         return self.names[self()] or "the model"
 
+    def in_forward(self):
+        return bool(self.stack) or not self.backward
+
     def _enter(self, module, args):
         if id(module) in self.numbers:
             self.stack.append(self.numbers[id(module)])
@@ -45,6 +52,8 @@ class Running:
 
     def _leave(self, module, args, output):
         if id(module) in self.numbers:
+            if sys.exc_info()[0] and not self.failed_in:
+                self.failed_in = list(self.stack)   # hooks run as the error goes up
             self.stack.pop()
             self.changes.append((device.position(), bool(self.stack)))
 
@@ -73,66 +82,80 @@ def run(source, choice, instrumented, hooked=None, answers=()):
     torch.cuda.init()
     there = device.Device()
     job = source.prepare(choice)
-    tables, names = job.tables, job.tables.names
+    tables = job.tables
+    pitfalls.check_model(tables)
     hooked = job.hooked if hooked is None else hooked
     instances = model.put_checkpoints(job.model, tables, job.checkpointed, choice.checkpoint)
     shells = instances[0]
     model.materialise(shells, source.param_dtype)
-    running = Running(tables) if instrumented else None
-
     log = []
 
     def mark(kind, index=-1, extra=0):
         log.append((device.position(), kind, index, extra))
 
     hooks = Hooks(mark, source.param_dtype, source.cast_inputs)
-    inside = set().union(*(tables.below(i) for i in hooked if i)) if hooked else set()
+    inside = set().union(*(tables.below(i) for i in hooked if i))
     for i in hooked:
-        with_node = i != 0 or bool(tables.below(0) - inside)
-        hooks.attach(instances[i], i, with_node)
-    if instrumented:
-        watch_casts(hooks, instances, hooked, source)
-    parameters = dict(shells.named_parameters())
-    for i, p in enumerate(parameters.values()):
+        hooks.attach(instances[i], i, with_node=i != 0 or bool(tables.below(0) - inside))
+    parameters = [p for _, p in shells.named_parameters()]
+    for i, p in enumerate(parameters):
         if p.requires_grad:
             p.register_post_accumulate_grad_hook(
                 lambda q, i=i: mark("grad", i, q.grad.untyped_storage().data_ptr()))
-
-    mode = contextlib.nullcontext()
+    mode, running = contextlib.nullcontext(), None
     if instrumented:
-        where = {p.untyped_storage().data_ptr(): i for i, p in enumerate(parameters.values())}
-        given = GivenReads(source.readbacks, names, source.read_bool)
-        mode = Operators(log, there, Shadows(source.load_factor), where, running, given)
+        running = Running(tables)
+        hooks.watch = pitfalls.Watch(tables, running.stack)
+        watch_casts(hooks, instances, source)
+        where = {p.untyped_storage().data_ptr(): i for i, p in enumerate(parameters)}
+        given = GivenReads(source.readbacks, tables.names, source.read_bool)
+        mode = Operators(log, there, Shadows(source.load_factor), where, running, given, hooks.watch)
     for value in answers:
         there.answer(value)
     base = device.start_recording()
     gc.collect()
     gc.disable()
     facts = {}
-    with mode:
-        for _ in range(ITERATIONS):
-            iteration(source, job, shells, mark, facts)
+    try:
+        with mode:
+            for _ in range(ITERATIONS):
+                iteration(source, job, shells, mark, facts, running)
+    except Exception as error:
+        if not instrumented or isinstance(error, Refused):
+            raise
+        modules = pitfalls.in_place(error, running.failed_in)
+        if modules:
+            return {"written": modules, "names": tables.names, "kept": sorted(job.kept),
+                    "hooked": sorted(hooked)}
+        for i, reason in hooks.watch.found.items():   # most likely why it failed
+            if i in hooked:
+                raise Refused(f"{tables.names[i]}: {reason}") from error
+        where = tables.names[running.failed_in[-1]] if running.failed_in else ""
+        raise Refused(f"{where or 'the model'}: {type(error).__name__}: {first_line(error)}") from error
     mark("stop")
     history = device.recorded()
     if not instrumented and (there.waiting() or there.unanswered()):
         raise Refused("the two runs of the model read different values from the device: it is not "
                       "deterministic")
-    return {
-        "tables": tables.content(), "names": names, "hooked": sorted(hooked), "base": base,
-        "checkpointed": sorted(job.checkpointed), "train": shells.training, "class": type(job.model).__name__,
-        "casts": sorted([i, *what] for i, what in getattr(hooks, "casts", {}).items()),
-        "log": log, "history": history, "inputs": facts["inputs"], "tokens": facts["tokens"],
-        "batch": facts["batch"], "seq": facts["seq"],
-        "reads": mode.reads if instrumented else [], "routed": instrumented and mode.routed,
-        "running": running.changes if instrumented else [],
-    }
+    result = {"tables": tables.content(), "names": tables.names, "hooked": sorted(hooked), "base": base,
+              "kept": sorted(job.kept), "blocks": job.blocks, "checkpointed": sorted(job.checkpointed),
+              "train": shells.training, "class": type(job.model).__name__, "log": log,
+              "history": history, "reads": [], "routed": False, "running": [], **facts}
+    if instrumented:
+        result |= {"casts": sorted([i, *what] for i, what in hooks.casts.items()), "reads": mode.reads,
+                   "routed": mode.routed, "running": running.changes, "notes": sorted(hooks.notes),
+                   "cannot": {**hooks.watch.found, **pitfalls.ties(tables),
+                              **pitfalls.without_forward(tables)}}
+    return result
 
 
-def iteration(source, job, shells, mark, facts):
+def iteration(source, job, shells, mark, facts, running):
     cast = contextlib.nullcontext
     if source.autocast:
         def cast():
             return torch.autocast("cuda", source.autocast)
+    if running:
+        running.backward = False
     mark("inputs")
     data = job.batch()
     facts.update(describe(data))
@@ -149,11 +172,17 @@ def iteration(source, job, shells, mark, facts):
     mark("backward")
     if not isinstance(loss, torch.Tensor) or loss.dim() or not loss.requires_grad:
         raise Refused(f"the loss is {summary(loss)}: it must be one number that needs a gradient")
+    if running:
+        running.backward = True
     loss.backward()
     del loss
     mark("optimizer")
     mark("end")
     del data
+
+
+def first_line(error):
+    return (str(error).strip().splitlines() or [""])[0]
 
 
 def summary(value):
@@ -172,44 +201,46 @@ def sdpa(kind):
 
 def describe(data):
     """Inputs of a micro-batch by name, and what throughput counts: elements of labels or ids."""
-    found = []
-
-    def walk(name, value):
-        if isinstance(value, torch.Tensor):
-            found.append((name, value))
-        elif isinstance(value, dict):
-            for key, part in value.items():
-                walk(f"{name}.{key}" if name else str(key), part)
-        elif isinstance(value, (list, tuple)):
-            for key, part in enumerate(value):
-                walk(f"{name}.{key}" if name else str(key), part)
-    walk("", data)
+    found = named_tensors("", data)
     if not found:
         raise Refused("the batch has no tensor")
-    first = found[0][1]
-    ids = [t for _, t in found if not t.is_floating_point() and t.dtype != torch.bool and t.dim() == 2]
-    labels = [t for t in ids if any(t is x for n, x in found if n.rpartition(".")[2] == "labels")]
-    counted = next(iter(labels or ids), None)
-    batch = first.shape[0] if first.dim() else 1
+    pitfalls.check_batch(found)
+    ids = [(n, t) for n, t in found if not t.is_floating_point() and t.dtype != torch.bool and t.dim() == 2]
+    labels = [t for n, t in ids if n.rpartition(".")[2] in ("labels", "targets")]
+    counted = next(iter(labels or [t for _, t in ids]), None)
+    batch = found[0][1].shape[0] if found[0][1].dim() else 1
     return {"inputs": [[n, list(t.shape), model.dtype_name(t.dtype)] for n, t in found], "batch": batch,
             "tokens": counted.numel() if counted is not None else batch,
             "seq": counted.shape[1] if counted is not None else None}
 
 
-def watch_casts(hooks, instances, hooked, source):
+def named_tensors(name, value):
+    """A module's function, not one inside another that calls itself: that would be a cycle, and with the
+    collector off it would keep the batch."""
+    if isinstance(value, torch.Tensor):
+        return [(name, value)]
+    parts = value.items() if isinstance(value, dict) else enumerate(value) \
+        if isinstance(value, (list, tuple)) else ()
+    return [x for key, part in parts for x in named_tensors(f"{name}.{key}" if name else str(key), part)]
+
+
+def watch_casts(hooks, instances, source):
     """Notes where hooking a module casts floats of another dtype, or would if it were hooked."""
-    hooks.casts = {}
-    if not (source.param_dtype and source.cast_inputs):
-        return
+    hooks.casts, hooks.notes = {}, set()
     target = source.param_dtype
+    if not (target and source.cast_inputs):
+        return
 
     def look(i, module, args, kwargs):
-        from torch.utils._pytree import tree_leaves
+        if i in hooks.in_backward:
+            return
         other = [x for x in tree_leaves((args, kwargs))
                  if torch.is_tensor(x) and x.is_floating_point() and x.dtype != target]
-        if other and i not in hooks.in_backward:
-            hooks.casts.setdefault(i, [model.dtype_name(other[0].dtype),
-                                       sum(x.numel() * target.itemsize for x in other)])
+        if other:
+            size = sum(x.numel() * target.itemsize for x in other)
+            hooks.casts.setdefault(i, [model.dtype_name(other[0].dtype), size])
+        note = hooks.watch.uncast(i, args, kwargs, target)
+        if note:
+            hooks.notes.add(note)
     for i, module in enumerate(instances):
-        module.register_forward_pre_hook(
-            lambda m, args, kwargs, i=i: look(i, m, args, kwargs), prepend=True, with_kwargs=True)
+        module.register_forward_pre_hook(functools.partial(look, i), prepend=True, with_kwargs=True)

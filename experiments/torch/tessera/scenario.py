@@ -22,6 +22,8 @@ def matching(names, patterns):
 
 
 class Scenario(Source):
+    strict = False  # FSDP2 ran it
+
     def __init__(self, path):
         with open(path, encoding="utf-8") as f:
             document = json.load(f)
@@ -49,7 +51,7 @@ class Scenario(Source):
         wrapped = self._modules(tables, self.scenario["wrap"])
         candidates = self._modules(tables, self.scenario.get("ac_modules") or self.scenario["wrap"])
         inputs = self.scenario.get("inputs", {})
-        return Job(built, tables, hooked=[0, *wrapped],
+        return Job(built, tables, hooked=[0, *wrapped], kept=[0, *wrapped], blocks=sorted(wrapped),
                    checkpointed=model.checkpointed(choice.checkpoint, candidates),
                    batch=lambda: self.file.batch("cuda", **inputs),
                    forward=self.file.forward, loss=self.file.loss)

@@ -10,12 +10,13 @@ from collections import namedtuple
 import torch
 from torch.utils._pytree import tree_map
 
-from . import model
+from . import model, pitfalls
 from .errors import Refused
 
 Choice = namedtuple("Choice", "batch seq checkpoint")  # one variant of a trace; None: as the file says
-# `hooked`: modules at which FSDP2 is played; batch() makes a micro-batch on the device.
-Job = namedtuple("Job", "model tables hooked checkpointed batch forward loss")
+# `hooked`: modules at which FSDP2 is played; `kept`: those that must be, `blocks` the repeated ones;
+# batch() makes a micro-batch on the device.
+Job = namedtuple("Job", "model tables hooked kept blocks checkpointed batch forward loss")
 
 
 def load_file(path):
@@ -32,6 +33,8 @@ def load_file(path):
 
 
 class Source:
+    strict = True  # whether pitfalls at blocks end the trace
+
     def __init__(self, param_dtype=None, cast_inputs=True, autocast=None, sdpa="flash", read_bool=None,
                  readbacks=None, load_factor=1.0, name=""):
         self.param_dtype, self.cast_inputs, self.autocast, self.sdpa = param_dtype, cast_inputs, autocast, sdpa
@@ -63,8 +66,9 @@ class UserFile(Source):
         blocks = self._blocks(tables)
         if choice.checkpoint != "none" and not blocks:
             raise Refused(f"{self.name}: no repeated blocks to checkpoint; name them with --blocks 'layers.*'")
-        hooked = [i for i in range(len(tables.names)) if i == 0 or tables.below(i)]
-        return Job(built, tables, hooked, model.checkpointed(choice.checkpoint, blocks),
+        hooked = [i for i, module in enumerate(tables.instances)
+                  if i == 0 or (tables.below(i) and pitfalls.has_forward(module))]
+        return Job(built, tables, hooked, [0, *blocks], blocks, model.checkpointed(choice.checkpoint, blocks),
                    batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss)
 
     def _made(self, choice):

@@ -25,8 +25,9 @@ def child(request):
                               text=True, env=standin.environment(cuda), stderr=subprocess.PIPE)
         if done.returncode or not os.path.exists(out):
             raise Refused(last_line(done.stderr) or f"the traced run ended with status {done.returncode}")
-        if os.environ.get("TESSERA_TRACEBACK"):
-            sys.stderr.write(done.stderr)
+        for line in done.stderr.splitlines():
+            if line.startswith("note: "):
+                print(f"tessera: {last_line(line)}", file=sys.stderr)
         with open(out, "rb") as f:
             return f.read()
 

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import sys
 import traceback
 
 import torch
@@ -42,19 +43,46 @@ def in_process(function, *arguments):
 
 def trace(source):
     """The content of the file."""
-    writer, variants, tables, kind = file.Writer(), [], None, None
+    writer, variants, first = file.Writer(), [], None
     for choice in source.choices():
-        seen = in_process(passes.run, source, choice, True)
+        seen = probe(source, choice)
         answers = [value for _, _, value in seen["reads"]]
         plain = in_process(passes.run, source, choice, False, seen["hooked"], answers)
-        if tables is not None and tables != plain["tables"]:
+        first = first or plain
+        if first["tables"] != plain["tables"]:
             raise Refused(f"{source.name}: makes another model for other inputs; trace them apart")
-        tables, kind = plain["tables"], plain["class"]
         variants.append(variant(source, choice, writer, plain, seen))
     made_by = {"torch": torch.__version__.partition("+")[0], "cuda": torch.version.cuda,
                "transformers": transformers_version(), "capture": "device",
                "device": {"sm": 90, "multiprocessors": 132}}
-    return file.content(made_by, {"source": source.name, "class": kind}, tables, writer, variants)
+    about = {"source": source.name, "class": first["class"], "blocks": first["blocks"]}
+    return file.content(made_by, about, first["tables"], writer, variants)
+
+
+def probe(source, choice):
+    """The instrumented run, hooked wherever somebody may wrap: not where that changes the run (a cast)
+    or cannot work, unless it is a block, which then ends the trace."""
+    hooked, cannot = None, {}
+    while True:
+        seen = in_process(passes.run, source, choice, True, hooked)
+        if "written" in seen:
+            inner = [i for i in seen["written"] if i in seen["hooked"] and i not in seen["kept"]]
+            wrong = {inner[-1] if inner else next(i for i in reversed(seen["written"]) if i in seen["hooked"]):
+                     "writes into an input: fully_shard passes a view that must not be changed in place"}
+        else:
+            wrong = {i: reason for i, reason in seen["cannot"].items() if i in seen["hooked"]}
+        for i, reason in wrong.items():
+            if i in seen["kept"] and (source.strict or "written" in seen):
+                raise Refused(f"{seen['names'][i] or 'the model'}: {reason}")
+        wrong = {i: r for i, r in wrong.items() if i not in seen["kept"]}
+        cannot |= wrong
+        casting = {row[0] for row in seen.get("casts", [])} - set(seen["kept"])
+        hooked = [i for i in seen["hooked"] if i not in wrong and i not in casting]
+        if hooked == seen["hooked"]:
+            seen["cannot"] = {**seen["cannot"], **cannot}
+            for note in seen["notes"]:
+                print(f"note: {note}", file=sys.stderr)
+            return seen
 
 
 def variant(source, choice, writer, plain, seen):
@@ -65,13 +93,12 @@ def variant(source, choice, writer, plain, seen):
     result = {"name": name, "batch": batch, "seq": seq, "checkpoint": choice.checkpoint,
               "conditions": conditions(source, plain, seen), "inputs": plain["inputs"],
               "tokens": plain["tokens"], "iterations": writer.steps(memory)}
-    alone = writer_steps_equal(memory, instrumented)
-    if not alone:
+    if not equal(memory, instrumented):
         result["instrumented"] = writer.steps(instrumented)
     return result
 
 
-def writer_steps_equal(a, b):
+def equal(a, b):
     """Whether two runs are the same, event by event; storages are numbered in order in both."""
     return all(x.events == y.events for xs, ys in zip(a, b) for x, y in zip(xs, ys))
 
@@ -84,12 +111,16 @@ def conditions(source, plain, seen):
     return {"param_dtype": name(source.param_dtype), "cast_inputs": source.cast_inputs,
             "autocast": name(source.autocast), "checkpointed": plain["checkpointed"], "sdpa": source.sdpa,
             "train": plain["train"], "hooked": plain["hooked"], "casts": seen["casts"],
+            "cannot": sorted([i, printable(reason)] for i, reason in seen["cannot"].items()),
             "readbacks": sorted(map(list, reads)),
             "routing": {"distribution": "balanced" if source.load_factor == 1 else "one busy expert",
                         "load_factor": str(source.load_factor)} if seen["routed"] else None}
 
 
+def printable(text):
+    return "".join(c if " " <= c <= "~" else "?" for c in text)
+
+
 def transformers_version():
-    import sys
     module = sys.modules.get("transformers")
     return getattr(module, "__version__", None)

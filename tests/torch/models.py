@@ -1,0 +1,173 @@
+"""Small models for the tests: each function makes (model, batch, loss function)."""
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+WIDTH = 64
+
+
+class Block(nn.Module):
+    """A perceptron block; `kind` is what it does wrong."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+        self.up, self.down = nn.Linear(WIDTH, 2 * WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x, seen=None):
+        if self.kind == "in_place":
+            x.mul_(2)
+        if self.kind == "mutated_list":
+            seen.append(x.mean())
+        if self.kind == "child_weight":
+            return F.linear(F.relu(self.up(x)), self.down.weight)
+        return x + self.down(F.relu(self.up(x)))
+
+    def other(self, x):
+        return x + self.down(F.relu(self.up(x)))
+
+
+class Net(nn.Module):
+    def __init__(self, kind, layers):
+        super().__init__()
+        self.kind = kind
+        self.first, self.head = nn.Linear(WIDTH, WIDTH), nn.Linear(2 * WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(Block(kind) for _ in range(layers))
+        if kind == "scalar":
+            self.temperature = nn.Parameter(torch.tensor(1.0))
+        if kind == "tie":
+            self.head.weight = self.blocks[0].down.weight
+
+    def forward(self, x):
+        x, seen = self.first(x), []
+        for block in self.blocks:
+            if self.kind == "mutated_list":
+                x = block(x, seen)
+                x = x * seen[-1]
+            else:
+                x = block.other(x) if self.kind == "other_method" else block(x)
+        return self.head(torch.cat([x, x], -1))
+
+
+def loss(output, batch):
+    return output.float().pow(2).mean()
+
+
+def net(kind, layers=3):
+    return Net(kind, layers), {"x": torch.empty(8, WIDTH)}, loss
+
+
+def ok(batch=8, seq=1):
+    return Net("ok", 3), {"x": torch.empty(batch, seq, WIDTH)}, loss
+
+
+def deep():
+    return net("ok", 6)
+
+
+def deeper():
+    return net("ok", 10)
+
+
+def scalar():
+    return net("scalar")
+
+
+def in_place():
+    return net("in_place")
+
+
+def mutated_list():
+    return net("mutated_list")
+
+
+def child_weight():
+    return net("child_weight")
+
+
+def other_method():
+    return net("other_method")
+
+
+def tie():
+    return net("tie")
+
+
+def compiled():
+    model, batch, measure = net("ok")
+    model.first = torch.compile(model.first)
+    return model, batch, measure
+
+
+def frozen():
+    model, batch, measure = net("ok")
+    return model.requires_grad_(False), batch, measure
+
+
+def no_scalar_loss():
+    return Net("ok", 2), {"x": torch.empty(8, WIDTH)}, lambda output, batch: output
+
+
+class Asks(nn.Module):
+    """Goes one way or the other by what the device says; `of` is what it asks about."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.of = of
+        self.embed, self.head = nn.Embedding(100, WIDTH), nn.Linear(WIDTH, 100)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        steps = torch.arange(ids.shape[1], device=ids.device)
+        known = ((steps[1:] - steps[:-1]) == 1).all()
+        if known if self.of == "positions" else (x.sum() > 0):
+            x = x + torch.zeros_like(x)
+        return self.head(x)
+
+
+def ids(batch=2, seq=16):
+    return torch.zeros(batch, seq, dtype=torch.int64)
+
+
+def entropy(output, batch):
+    return F.cross_entropy(output.flatten(0, 1).float(), batch["ids"].flatten())
+
+
+def asks_positions():
+    return Asks("positions"), {"ids": ids()}, entropy
+
+
+def asks_data():
+    return Asks("data"), {"ids": ids()}, entropy
+
+
+class Experts(nn.Module):
+    """Each expert takes the tokens that the router gives it: shapes depend on data."""
+
+    def __init__(self, experts=4, k=2):
+        super().__init__()
+        self.k = k
+        self.router = nn.Linear(WIDTH, experts)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(experts))
+
+    def forward(self, x):
+        weights, chosen = torch.topk(self.router(x).softmax(-1), self.k)
+        y = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            row, slot = torch.where(chosen == i)
+            y = y.index_add(0, row, expert(x[row]) * weights[row, slot, None])
+        return y
+
+
+class Mixture(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.moe = nn.Linear(WIDTH, WIDTH), Experts()
+
+    def forward(self, x):
+        return self.moe(self.first(x))
+
+
+def mixture():
+    return Mixture(), {"x": torch.empty(64, WIDTH)}, loss

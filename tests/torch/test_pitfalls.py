@@ -1,0 +1,86 @@
+"""Each thing that FSDP2 refuses or does wrong is refused by the tracer, in one line with the module:
+what the real FSDP2 does with the same model is asked here, too."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+
+import tessera
+from tessera import standin
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = os.path.join(HERE, "models.py")
+
+# case: (what the real FSDP2 says, what the tracer says, blocks)
+CASES = {
+    "scalar": ("ValueError: fully_shard doesn't support scalar parameters",
+               r"the model: parameter temperature is a scalar", None),
+    "in_place": (r"RuntimeError: .* is a view and is being modified inplace",
+                 r"blocks\.0: writes into an input", None),
+    "mutated_list": ("IndexError", r"blocks\.0: changes a list or dictionary", None),
+    "child_weight": ("RuntimeError: .*mixed torch.Tensor and DTensor",
+                     r"blocks\.0\.down: its parameter blocks\.0\.down\.weight is used by blocks\.0",
+                     ["blocks.*.down"]),
+    "other_method": ("RuntimeError: .*mixed torch.Tensor and DTensor",
+                     r"blocks\.0: its parameter .* while it is not called", None),
+    "tie": ("untied", r"blocks\.0: shares blocks\.0\.down\.weight with head|blocks\.0: shares head\.weight",
+            None),
+    "ok": ("works", None, None),
+}
+
+
+class Pitfalls(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cuda, _ = standin.check()
+        done = subprocess.run([sys.executable, os.path.join(HERE, "real.py"), *CASES], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=HERE,
+                              env=standin.environment(cuda))
+        if done.returncode:
+            raise RuntimeError(done.stderr)
+        cls.real = json.loads(done.stdout.splitlines()[-1])
+
+    def refusal(self, case, **options):
+        with self.assertRaises(tessera.Refused) as caught:
+            tessera.trace(f"{MODELS}:{case}", **options)
+        text = str(caught.exception)
+        self.assertNotIn("\n", text)
+        return text
+
+    def test_fsdp2_and_tracer_refuse_the_same(self):
+        for case, (real, ours, blocks) in CASES.items():
+            with self.subTest(case):
+                self.assertRegex(self.real[case], real)
+                if ours:
+                    self.assertRegex(self.refusal(case, blocks=blocks), "^(" + ours + ")")
+
+    def test_pitfall_of_a_module_that_is_no_block_is_kept_for_the_strategies(self):
+        trace = tessera.trace(f"{MODELS}:child_weight")
+        names = {trace.modules()[i]: reason
+                 for i, reason in trace.content["variants"][0]["conditions"]["cannot"]}
+        self.assertEqual(sorted(names), ["blocks.0.down", "blocks.1.down", "blocks.2.down"])
+        self.assertTrue(all("is used by" in reason for reason in names.values()))
+
+    def test_models_that_no_strategy_can_shard(self):
+        for case, text in (("compiled", "first: is compiled"), ("frozen", "no parameter needs a gradient"),
+                           ("no_scalar_loss", "the loss is a tensor of shape")):
+            with self.subTest(case):
+                self.assertRegex(self.refusal(case), text)
+
+    def test_mistakes_in_the_call(self):
+        for target, options, text in (
+                (MODELS, {}, "name a function as FILE.py:FUNCTION"),
+                (f"{MODELS}:nothing", {}, "has no function 'nothing'"),
+                ("nowhere.py:make", {}, "no such Python file"),
+                (f"{MODELS}:tie", {"batch": 2}, "takes no parameter 'batch'"),
+                (f"{MODELS}:ok", {"blocks": ["layers.*"]}, "no module is called 'layers")):
+            with self.subTest(target):
+                with self.assertRaisesRegex(tessera.Refused, re.escape(text)):
+                    tessera.trace(target, **options)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,176 @@
+"""What a trace holds, and that equal models give equal bytes."""
+
+import gzip
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import tessera
+from decode import played
+from tessera import standin
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = os.path.join(HERE, "models.py")
+
+
+def trace(name, **options):
+    return tessera.trace(f"{MODELS}:{name}", **options)
+
+
+def events(trace, variant=0, key="iterations"):
+    content = trace.content
+    return [e for _, _, _, found in played(content, content["variants"][variant][key]) for e in found]
+
+
+class Files(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.deep = trace("deep")
+
+    def test_equal_models_give_equal_bytes(self):
+        self.assertEqual(self.deep.packed, trace("deep").packed)
+
+    def test_hash_is_of_everything_but_made_by(self):
+        content = dict(self.deep.content)
+        said = content.pop("sha256")
+        content.pop("made_by")
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        self.assertEqual(hashlib.sha256(text.encode()).hexdigest(), said)
+
+    def test_distinct_segments_do_not_grow_with_depth(self):
+        deeper = trace("deeper").content
+        self.assertEqual(deeper["model"]["blocks"], [m for m, row in enumerate(deeper["modules"])
+                                                     if row[1] == "Block"])
+        # The frees of all gradients at once are the only segments that know the depth.
+        self.assertLessEqual(len(deeper["segments"]), len(self.deep.content["segments"]) + 2)
+
+    def test_every_free_has_its_allocation_and_gradients_their_storage(self):
+        live, gradients = set(), 0
+        for e in events(self.deep):
+            if e[0] == "alloc":
+                live.add(e[1])
+            elif e[0] == "free":
+                live.remove(e[1])
+            elif e[0] == "gradient":
+                self.assertIn(e[2], live)
+                gradients += 1
+        self.assertEqual(gradients, 2 * len(self.deep.content["params"]))
+
+    def test_markers_are_those_of_fsdp2(self):
+        first = self.deep.content["variants"][0]["iterations"][0]
+        block = self.deep.content["model"]["blocks"][0]
+        self.assertEqual([s[0] for s in first if s[1] == block],
+                         ["pre_forward", "post_forward", "pre_backward", "post_backward"])
+        self.assertEqual([s[0] for s in first if s[1] < 0],
+                         ["inputs", "zero_grad", "forward", "loss", "backward", "final", "optimizer", "end"])
+
+    def test_operators_have_flops_and_read_parameters(self):
+        content = self.deep.content
+        linear = {p for e in events(self.deep) if e[0] == "call"
+                  and content["ops"][e[1]][0] == "aten.addmm.default" for p in e[2]}
+        self.assertEqual(linear, set(range(len(content["params"]))))
+        up = [op for op in content["ops"] if op[0] == "aten.addmm.default" and op[1][1:] == [[8, 64], [64, 128]]]
+        self.assertEqual([op[3] for op in up], [2 * 8 * 64 * 128])
+
+    def test_a_saved_trace_is_read_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "model.trace")
+            self.deep.save(path)
+            self.assertEqual(tessera.load(path).hash, self.deep.hash)
+            with open(path, "wb") as f:
+                f.write(b"something else")
+            with self.assertRaisesRegex(tessera.Refused, "not a trace"):
+                tessera.load(path)
+
+
+class Variants(unittest.TestCase):
+    def test_batches_and_checkpoints_are_variants_of_one_file(self):
+        found = trace("ok", batch=[8, 16], checkpoint=["none", "full", "every2", "selective"])
+        self.assertEqual(found.variants, [f"b{b}-{c}" for b in (8, 16)
+                                          for c in ("none", "full", "every2", "selective")])
+        blocks = found.content["model"]["blocks"]
+        self.assertEqual([v["conditions"]["checkpointed"] for v in found.content["variants"][:4]],
+                         [[], blocks, blocks[::2], blocks])
+        again = [sum("a" in e for step in v["iterations"][0] for e in found.content["segments"][step[3]]
+                     if e[0] == 0) for v in found.content["variants"][:4]]
+        self.assertEqual(again[0], 0)   # nothing is computed again
+        self.assertGreater(again[1], again[2])
+        self.assertGreater(again[2], 0)
+
+    def test_autocast_and_fp32_change_the_conditions(self):
+        found = trace("ok", dtype="autocast-bf16").content["variants"][0]["conditions"]
+        self.assertEqual((found["param_dtype"], found["autocast"]), (None, "bfloat16"))
+
+
+class Readbacks(unittest.TestCase):
+    def test_constants_are_answered_with_their_values(self):
+        conditions = trace("asks_positions").content["variants"][0]["conditions"]
+        self.assertEqual(conditions["readbacks"], [[0, "aten._local_scalar_dense.default", 1]])
+        self.assertIsNone(conditions["routing"])
+
+    def test_data_is_asked_for(self):
+        with self.assertRaisesRegex(tessera.Refused, "^the model: aten._local_scalar_dense.default of "
+                                    "torch.bool .* asks the device .* --readback"):
+            trace("asks_data")
+        sizes = []
+        for value in (0, 1):
+            given = trace("asks_data", readbacks={":aten._local_scalar_dense.default": value})
+            self.assertEqual([r[2] for r in given.content["variants"][0]["conditions"]["readbacks"]], [value])
+            sizes.append(sum(e[0] == "alloc" for e in events(given)))
+        self.assertGreater(sizes[1], sizes[0])
+
+    def test_routing_is_stated_and_no_expert_is_empty(self):
+        tokens = {}
+        for factor in (1.0, 2.0):
+            found = trace("mixture", load_factor=factor).content
+            conditions = found["variants"][0]["conditions"]
+            self.assertEqual(conditions["routing"]["load_factor"], str(factor))
+            tokens[factor] = [op[1][1][0] for op in found["ops"]
+                              if op[0] == "aten.addmm.default" and op[1][2] == [64, 64]]
+        self.assertIn(32, tokens[1.0])          # 64 tokens, 2 of 4 experts each
+        self.assertIn(64, tokens[2.0])
+        self.assertNotIn(0, tokens[1.0] + tokens[2.0])
+
+
+class Shell(unittest.TestCase):
+    def run_tessera(self, *arguments, **more):
+        return subprocess.run([sys.executable, "-m", "tessera", *arguments], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **more})
+
+    def test_a_mistake_is_one_line_and_status_2(self):
+        done = self.run_tessera("trace", f"{MODELS}:nothing", "-o", "/dev/null")
+        self.assertEqual(done.returncode, 2)
+        self.assertRegex(done.stderr, r"^tessera: .*nothing.*\n$")
+
+    def test_a_torch_without_cuda_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            os.makedirs(os.path.join(folder, "torch"))
+            open(os.path.join(folder, "torch", "__init__.py"), "w").close()
+            with open(os.path.join(folder, "torch", "version.py"), "w", encoding="utf-8") as f:
+                f.write("__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n")
+            done = self.run_tessera("trace", f"{MODELS}:ok", "-o", "/dev/null", PYTHONPATH=folder)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("torch 2.11.0+cpu has no CUDA libraries", done.stderr)
+
+    def test_symbols_of_this_torch_are_known(self):
+        self.assertEqual(standin.check()[1], [])
+
+
+class Golden(unittest.TestCase):
+    """Traces that are kept for the C side's tests are what the tracer makes today."""
+
+    def test_recorded_models_give_the_kept_traces(self):
+        folder = os.path.join(HERE, "..", "golden-bridge")
+        for name in ("dlrm-tiny-4ranks-sgd", "lora-tiny-8ranks"):
+            with self.subTest(name), open(os.path.join(folder, name + ".trace"), "rb") as f:
+                kept = json.loads(gzip.decompress(f.read()))
+                made = tessera.api.start.child({"scenario": os.path.join(folder, name + ".json")})
+                self.assertEqual(json.loads(gzip.decompress(made))["sha256"], kept["sha256"])
+
+
+if __name__ == "__main__":
+    unittest.main()
