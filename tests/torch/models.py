@@ -171,3 +171,16 @@ class Mixture(nn.Module):
 
 def mixture():
     return Mixture(), {"x": torch.empty(64, WIDTH)}, loss
+
+
+class Recurrent(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.memory = nn.LSTM(WIDTH, WIDTH, batch_first=True)
+
+    def forward(self, x):
+        return self.memory(x)[0]
+
+
+def recurrent():
+    return Recurrent(), {"x": torch.empty(2, 8, WIDTH)}, loss

@@ -28,7 +28,7 @@ def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=
         raise Refused("name the function that makes the model as 'FILE.py:FUNCTION': it runs in "
                       "another process")
     request = {
-        "target": os.path.abspath(target) if os.path.dirname(target) else target,
+        "target": target,
         "dtype": one_of("dtype", dtype, DTYPES), "batch": numbers("batch", batch),
         "seq": numbers("seq", seq), "checkpoint": [one_of("checkpoint", c, CHECKPOINTS)
                                                    for c in several(checkpoint)],

@@ -1,40 +1,63 @@
-"""The child process: torch is loaded here, after the stand-in device, and the person's code runs here
-and nowhere else. `python -m tessera.child OUT < REQUEST`."""
+"""The child process: torch is loaded here, after the stand-in device. A person's code runs in a fork of
+it, one a request, and nowhere else."""
 
 import json
+import os
 import sys
 
+import torch
+
+from . import file, scenario, source, tracer
 from .errors import Refused
+
+# The command line's dtypes: what parameters are computed in, and what autocast casts to.
+DTYPES = {"bf16": (torch.bfloat16, None), "fp16": (torch.float16, None), "fp32": (None, None),
+          "autocast-bf16": (None, torch.bfloat16), "autocast-fp16": (None, torch.float16)}
 
 
 def source_of(request):
-    from . import scenario, source
     if "scenario" in request:
         return scenario.Scenario(request["scenario"])
-    dtypes = {"bf16": ("bfloat16", None), "fp16": ("float16", None), "fp32": (None, None),
-              "autocast-bf16": (None, "bfloat16"), "autocast-fp16": (None, "float16")}
-    import torch
-    param, autocast = dtypes[request["dtype"]]
+    param, autocast = DTYPES[request["dtype"]]
     return source.UserFile(
         request["target"], request["batch"], request["seq"], request["checkpoint"], request["blocks"],
-        param_dtype=getattr(torch, param or "", None), autocast=getattr(torch, autocast or "", None),
-        sdpa=request["sdpa"], readbacks=request["readbacks"], load_factor=request["load_factor"])
+        param_dtype=param, autocast=autocast, sdpa=request["sdpa"], readbacks=request["readbacks"],
+        load_factor=request["load_factor"])
 
 
-def main():
-    request = json.load(sys.stdin)
-    printed, sys.stdout = sys.stdout, sys.stderr   # what a person's file prints is not ours
+def answer(request):
+    """Exit status of a request; what is printed goes to its log, the last line says what is wrong."""
+    log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.chdir(request["folder"])
     try:
-        from . import file, tracer
         packed = file.pack(tracer.trace(source_of(request)))
     except Refused as error:
         print(error, file=sys.stderr)
         return 2
-    with open(sys.argv[1], "wb") as f:
+    except Exception as error:   # of the person's file, before anything ran
+        print(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}", file=sys.stderr)
+        return 2
+    with open(request["out"], "wb") as f:
         f.write(packed)
-    sys.stdout = printed
     return 0
 
 
+def main():
+    for line in sys.stdin:
+        sys.stdout.flush()
+        pid = os.fork()
+        if pid == 0:
+            status = 4
+            try:
+                status = answer(json.loads(line))
+                sys.stdout.flush()
+                sys.stderr.flush()
+            finally:
+                os._exit(status)
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

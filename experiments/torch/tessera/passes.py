@@ -43,7 +43,7 @@ class Running:
         return self.names[self()] or "the model"
 
     def in_forward(self):
-        return bool(self.stack) or not self.backward
+        return not self.backward   # a recomputation calls the block alone
 
     def _enter(self, module, args):
         if id(module) in self.numbers:

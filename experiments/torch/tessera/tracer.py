@@ -30,8 +30,9 @@ def in_process(function, *arguments):
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         text = pipe.read()
-    os.waitpid(pid, 0)
-    kind, value = pickle.loads(text) if text else ("refused", "the traced run died")
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    kind, value = pickle.loads(text) if text else (
+        "refused", f"the traced run died with status {status}: it called a library that needs a GPU")
     if kind == "refused":
         raise Refused(value)
     if kind == "failed":
@@ -79,7 +80,9 @@ def probe(source, choice):
         casting = {row[0] for row in seen.get("casts", [])} - set(seen["kept"])
         hooked = [i for i in seen["hooked"] if i not in wrong and i not in casting]
         if hooked == seen["hooked"]:
-            seen["cannot"] = {**seen["cannot"], **cannot}
+            cannot = {**seen["cannot"], **cannot}
+            seen["cannot"] = {i: reason for i, reason in cannot.items()
+                              if source.strict or i not in seen["kept"]}
             for note in seen["notes"]:
                 print(f"note: {note}", file=sys.stderr)
             return seen

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# The Python package of experiments/torch in an environment of its own, which is made once and kept in
+# .cache/torch (5 GiB: PyTorch's CUDA build, without a GPU). Exit status 77: it cannot be made here.
+set -euo pipefail
+versions="torch==2.11.0 transformers==5.23.0 numpy setuptools>=77"
+cache=$TSR_SOURCE_DIR/.cache/torch
+
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+
+if [ -n "${TESSERA_TORCH_PYTHON:-}" ]; then
+    python=$TESSERA_TORCH_PYTHON
+elif [ "$(cat "$cache/versions" 2>/dev/null)" = "$versions" ]; then
+    python=$cache/bin/python
+else
+    [ "$(uname -sm)" = "Linux x86_64" ] || skip "the stand-in is for Linux on x86-64"
+    python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+        skip "no Python 3.10 with venv"
+    mkdir -p "$cache"
+    [ "$(df --output=avail -k "$cache" | tail -n 1)" -gt 10000000 ] || skip "less than 10 GB of disk left"
+    python3 -m venv --clear "$cache"
+    # shellcheck disable=SC2086
+    timeout 700 "$cache/bin/python" -m pip install -q --retries 1 $versions >"$cache/log" 2>&1 ||
+        skip "packages cannot be installed: $(tail -n 1 "$cache/log")"
+    echo "$versions" >"$cache/versions"
+    python=$cache/bin/python
+fi
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cp -r "$TSR_SOURCE_DIR/experiments/torch" "$work/source"
+rm -rf "$work/source/build" "$work"/source/tessera/*.so
+"$python" -m pip install -q --no-deps --no-build-isolation --no-index --target "$work/site" "$work/source" \
+    >"$work/log" 2>&1 || {
+    cat "$work/log"
+    exit 1
+}
+cd "$TSR_SOURCE_DIR/tests/torch"
+export PYTHONPATH=$work/site PYTHONDONTWRITEBYTECODE=1
+"$python" -m unittest -q test_pitfalls test_trace
+echo "the package traces, and refuses what FSDP2 refuses"
