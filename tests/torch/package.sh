@@ -2,7 +2,7 @@
 # The Python package of experiments/torch in an environment of its own, which is made once and kept in
 # .cache/torch (5 GiB: PyTorch's CUDA build, without a GPU). Exit status 77: it cannot be made here.
 set -euo pipefail
-versions="torch==2.11.0 transformers==5.23.0 numpy setuptools>=77"
+versions="torch==2.11.0 transformers==5.23.0 numpy setuptools<82 wheel"
 cache=$TSR_SOURCE_DIR/.cache/torch
 
 skip() {

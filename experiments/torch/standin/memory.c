@@ -32,6 +32,11 @@ static struct {
     answer *first, **last;
     size_t waiting, unanswered;
     uintptr_t handles;
+    struct {
+        const void *address;
+        size_t bytes;
+        char value[1 << 20];
+    } copied;
 } g = {.lock = PTHREAD_MUTEX_INITIALIZER, .last = &g.first, .handles = 0x7000};
 
 static size_t grains(size_t bytes)
@@ -206,4 +211,23 @@ void standin_read(void *to, size_t bytes)
         g.unanswered++;
     }
     pthread_mutex_unlock(&g.lock);
+}
+
+void standin_written(const void *address, const void *from, size_t bytes)
+{
+    pthread_mutex_lock(&g.lock);
+    g.copied.address = bytes <= sizeof g.copied.value ? address : NULL;
+    g.copied.bytes = bytes;
+    if (g.copied.address)
+        memcpy(g.copied.value, from, bytes);
+    pthread_mutex_unlock(&g.lock);
+}
+
+size_t tessera_standin_copied(const void *address, void *to, size_t room)
+{
+    pthread_mutex_lock(&g.lock);
+    size_t bytes = address && g.copied.address == address && g.copied.bytes <= room ? g.copied.bytes : 0;
+    memcpy(to, g.copied.value, bytes);
+    pthread_mutex_unlock(&g.lock);
+    return bytes;
 }

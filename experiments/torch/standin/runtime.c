@@ -110,9 +110,11 @@ EXPORT int cudaPointerGetAttributes(pointer_attributes *a, const void *address)
 
 static void copy(void *to, const void *from, size_t bytes)
 {
-    if (standin_is_device(to))
+    if (standin_is_device(to) && standin_is_device(from))
         return;
-    if (standin_is_device(from))
+    if (standin_is_device(to))
+        standin_written(to, from, bytes);
+    else if (standin_is_device(from))
         standin_read(to, bytes);
     else
         memmove(to, from, bytes);

@@ -6,7 +6,7 @@ import torch
 
 
 class Device:
-    """The library that LD_PRELOAD put in front of CUDA, through its own three functions."""
+    """The library that LD_PRELOAD put in front of CUDA, through its own functions."""
 
     def __init__(self):
         library = ctypes.CDLL(None)
@@ -14,6 +14,9 @@ class Device:
         self._answer.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
         self._unanswered = library.tessera_standin_unanswered
         self._waiting = library.tessera_standin_waiting
+        self._copied = library.tessera_standin_copied
+        self._copied.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+        self._copied.restype = ctypes.c_size_t
         self._unanswered.restype = self._waiting.restype = ctypes.c_size_t
 
     def answer(self, value):
@@ -23,6 +26,13 @@ class Device:
     def unanswered(self):
         """Reads so far that nobody had an answer for: they gave zeros."""
         return self._unanswered()
+
+    def copied(self, tensor):
+        """The values of a contiguous tensor that was just copied to the device, or None."""
+        host = torch.empty(tensor.shape, dtype=tensor.dtype)
+        size = host.numel() * host.element_size()
+        given = self._copied(tensor.data_ptr(), host.data_ptr(), size) if size else 0
+        return host if tensor.is_contiguous() and given == size else None
 
     def waiting(self):
         """Answers that nothing has read yet."""

@@ -8,6 +8,7 @@ lazily made workspaces and buffers appear in iteration 0 as they would in a job.
 import contextlib
 import functools
 import gc
+import random
 import sys
 
 import torch
@@ -81,6 +82,7 @@ def run(source, choice, instrumented, hooked=None, answers=()):
     sdpa(source.sdpa)
     torch.cuda.init()
     there = device.Device()
+    seed()
     job = source.prepare(choice)
     tables = job.tables
     pitfalls.check_model(tables)
@@ -147,6 +149,14 @@ def run(source, choice, instrumented, hooked=None, answers=()):
                    "cannot": {**hooks.watch.found, **pitfalls.ties(tables),
                               **pitfalls.without_forward(tables)}}
     return result
+
+
+def seed():
+    """What a model draws on the host (layers that are dropped, masks) is the same in every run."""
+    random.seed(0)
+    torch.manual_seed(0)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(0)
 
 
 def iteration(source, job, shells, mark, facts, running):

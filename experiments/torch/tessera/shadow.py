@@ -7,8 +7,8 @@ a router chooses) a stated distribution takes its place, and everything that fol
 """
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.weak import WeakIdKeyDictionary
 
 LARGEST = 1 << 22        # elements of an integer tensor that has a shadow
 LARGEST_FLOATS = 1 << 12
@@ -32,18 +32,51 @@ def balanced(rows, k, experts, load_factor):
     return rest
 
 
+def place(tensor):
+    """What a tensor is a view of. Autograd hands out what it saved as a new tensor of the same place."""
+    return (tensor.untyped_storage()._cdata, tensor.storage_offset(), tensor.shape, tensor.stride(),
+            tensor.dtype)
+
+
+class _ByPlace:
+    """Values of places in storages that live: a weak reference keeps a storage's address from being
+    given to another, not its memory."""
+
+    def __init__(self):
+        self._entries = {}
+        self._clean_at = 256
+
+    def get(self, tensor):
+        entry = self._entries.get(place(tensor))
+        return None if entry is None or entry[0].expired() else entry[1]
+
+    def __setitem__(self, tensor, value):
+        if len(self._entries) >= self._clean_at:
+            self.drop(lambda value: False)
+            self._clean_at = 2 * len(self._entries) + 256
+        self._entries[place(tensor)] = StorageWeakRef(tensor.untyped_storage()), value
+
+    def drop(self, unwanted):
+        """Forgets values that are unwanted or whose storage is gone."""
+        self._entries = {k: e for k, e in self._entries.items()
+                         if not e[0].expired() and not unwanted(e[1])}
+
+
 class Shadows:
     def __init__(self, load_factor=1.0):
         self.load_factor = load_factor
-        self._values = WeakIdKeyDictionary()
-        self._chosen = set()   # storages of shadows that follow from the stated distribution
+        self._values = _ByPlace()
 
     def get(self, tensor):
         return tensor if tensor.device.type == "cpu" else self._values.get(tensor)
 
     def is_chosen(self, tensor):
         value = self._values.get(tensor)
-        return value is not None and value.untyped_storage().data_ptr() in self._chosen
+        return getattr(value, "is_chosen", False)
+
+    def set(self, tensor, value):
+        if value is not None and not self._too_large(tensor):
+            self._values[tensor] = value
 
     def follow(self, func, args, kwargs, output):
         """Called after an operator ran: computes its result beside it if everything is known."""
@@ -51,13 +84,13 @@ class Shadows:
         results = [x for x in tree_leaves(output) if isinstance(x, torch.Tensor) and x.is_cuda]
         name = func.overloadpacket.__name__
         if not results or any(self._too_large(x) for x in results):
-            self._forget(func, inputs)
+            self._forget(func, args, kwargs)
             return
         values = [self.get(x) for x in inputs]
         known = all(v is not None and v.device.type != "meta" for v in values)
         makes = name in FACTORIES
         if not (known and (inputs or makes)) and not makes:
-            self._forget(func, inputs)
+            self._forget(func, args, kwargs)
             self._choose(func, args, kwargs, output)
             return
         if any(s in str(func) for s in ("rand", "dropout", "bernoulli", "multinomial", "empty")):
@@ -66,12 +99,12 @@ class Shadows:
             chosen = any(self.is_chosen(x) for x in inputs)
             host = self._on_host(func, args, kwargs)
         except Exception:   # no such operator on the CPU: the value stays unknown
-            self._forget(func, inputs)
+            self._forget(func, args, kwargs)
             return
         for tensor, value in zip(results, [x for x in tree_leaves(host) if isinstance(x, torch.Tensor)]):
             self._values[tensor] = value
             if chosen:
-                self._chosen.add(value.untyped_storage().data_ptr())
+                value.is_chosen = True   # it follows from the stated distribution
 
     def _too_large(self, tensor):
         floating = tensor.is_floating_point() or tensor.is_complex()
@@ -93,16 +126,17 @@ class Shadows:
             result = result.clone()   # a host tensor that the program may change later
         return result
 
-    def _forget(self, func, inputs):
+    def _forget(self, func, args, kwargs):
         """A tensor that something unknown was written into is unknown, its views too."""
         if not func._schema.is_mutable:
             return
-        arguments = func._schema.arguments
-        if not any(a.alias_info and a.alias_info.is_write for a in arguments):
-            return
-        lost = {self._values[x].untyped_storage().data_ptr() for x in inputs if x in self._values}
-        for tensor in [t for t, v in self._values.items() if v.untyped_storage().data_ptr() in lost]:
-            del self._values[tensor]
+        written = [value for argument, value in [*zip(func._schema.arguments, args),
+                                                 *((a, kwargs.get(a.name)) for a in func._schema.arguments)]
+                   if argument.alias_info and argument.alias_info.is_write]
+        values = [self._values.get(x) for x in tree_leaves(written) if isinstance(x, torch.Tensor)]
+        lost = {v.untyped_storage().data_ptr() for v in values if v is not None}
+        if lost:
+            self._values.drop(lambda v: v.untyped_storage().data_ptr() in lost)
 
     def _choose(self, func, args, kwargs, output):
         name = str(func).removeprefix("aten.").removesuffix(".default")
@@ -113,4 +147,4 @@ class Shadows:
         value = balanced(indices.numel() // k, k, args[0].shape[-1], self.load_factor)
         value = value.reshape(indices.shape).to(indices.dtype)
         self._values[indices] = value
-        self._chosen.add(value.untyped_storage().data_ptr())
+        value.is_chosen = True
