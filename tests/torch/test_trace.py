@@ -73,7 +73,8 @@ class Files(unittest.TestCase):
         linear = {p for e in events(self.deep) if e[0] == "call"
                   and content["ops"][e[1]][0] == "aten.addmm.default" for p in e[2]}
         self.assertEqual(linear, set(range(len(content["params"]))))
-        up = [op for op in content["ops"] if op[0] == "aten.addmm.default" and op[1][1:] == [[8, 64], [64, 128]]]
+        up = [op for op in content["ops"]
+              if op[0] == "aten.addmm.default" and op[1][1:] == [[8, 64], [64, 128]]]
         self.assertEqual([op[3] for op in up], [2 * 8 * 64 * 128])
 
     def test_a_saved_trace_is_read_again(self):
@@ -165,8 +166,11 @@ class Golden(unittest.TestCase):
 
     def test_recorded_models_give_the_kept_traces(self):
         folder = os.path.join(HERE, "..", "golden-bridge")
+        if not os.path.isdir(os.path.join(folder, "models")):
+            self.skipTest("no tests/golden-bridge/models")
         for name in ("dlrm-tiny-4ranks-sgd", "lora-tiny-8ranks"):
-            with self.subTest(name), open(os.path.join(folder, name + ".trace"), "rb") as f:
+            with self.subTest(name), \
+                    open(os.path.join(folder, name + ".trace"), "rb") as f:
                 kept = json.loads(gzip.decompress(f.read()))
                 made = tessera.api.start.child({"scenario": os.path.join(folder, name + ".json")})
                 self.assertEqual(json.loads(gzip.decompress(made))["sha256"], kept["sha256"])

@@ -1,4 +1,5 @@
-"""A vision transformer: python -m tessera trace vit.py:make -o vit.trace --batch 16,32 --checkpoint none,full"""
+"""A vision transformer:
+python -m tessera trace vit.py:make -o vit.trace --batch 16,32 --checkpoint none,full"""
 
 import torch
 from transformers import ViTConfig, ViTForImageClassification

@@ -1,14 +1,15 @@
 /* CUDA's driver: what PyTorch's libraries link to or ask the runtime for by name. The library calls
- * itself libcuda.so.1 (pyproject's build sets the name), so that those who need one have found it. */
+ * itself libcuda.so.1 (pyproject's build sets the name), so that those who need one have found it.
+ */
 #include "standin.h"
 #include <string.h>
 
 enum { OUT_OF_MEMORY = 2 };
 
-#define NOTHING(name)                                                                              \
-    EXPORT int name(void)                                                                          \
-    {                                                                                              \
-        return 0;                                                                                  \
+#define NOTHING(name)     \
+    EXPORT int name(void) \
+    {                     \
+        return 0;         \
     }
 
 NOTHING(cuInit)

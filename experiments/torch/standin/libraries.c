@@ -4,23 +4,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTHING(name)                                                                              \
-    EXPORT int name(void)                                                                          \
-    {                                                                                              \
-        return 0;                                                                                  \
+#define NOTHING(name)     \
+    EXPORT int name(void) \
+    {                     \
+        return 0;         \
     }
-#define NEW_HANDLE(name)                                                                           \
-    EXPORT int name(void **handle)                                                                 \
-    {                                                                                              \
-        *handle = standin_handle();                                                                \
-        return 0;                                                                                  \
+#define NEW_HANDLE(name)            \
+    EXPORT int name(void **handle)  \
+    {                               \
+        *handle = standin_handle(); \
+        return 0;                   \
     }
-#define NUMBER_AT_2(name, number)                                                                  \
-    EXPORT int name(void *handle, int *value)                                                      \
-    {                                                                                              \
-        (void)handle;                                                                              \
-        *value = number;                                                                           \
-        return 0;                                                                                  \
+#define NUMBER_AT_2(name, number)             \
+    EXPORT int name(void *handle, int *value) \
+    {                                         \
+        (void)handle;                         \
+        *value = number;                      \
+        return 0;                             \
     }
 
 /* cuBLAS and cuBLASLt */
@@ -69,7 +69,8 @@ EXPORT int cublasLtMatmulAlgoGetHeuristic(void *handle, void *operation, void *a
     return 0;
 }
 
-/* cuDNN: engines and plans that need TESSERA_STANDIN_CUDNN_WORKSPACE bytes of scratch, 0 by default. */
+/* cuDNN: engines and plans that need TESSERA_STANDIN_CUDNN_WORKSPACE bytes of scratch, 0 by
+ * default. */
 enum { ENGINE_RESULTS = 202, PLAN_WORKSPACE = 402, ENGINE_COUNT = 802, TYPE_INT64 = 3 };
 
 static int64_t workspace(void)
@@ -123,9 +124,10 @@ EXPORT int cudnnBackendGetAttribute(void *descriptor, int name, int type, int64_
 }
 
 /* Batch norm: scratch as above, no reserve. */
-EXPORT int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *h, int mode, int ops, void *x,
-                                                                    void *z, void *y, void *scale,
-                                                                    void *activation, size_t *bytes)
+EXPORT int cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(void *h, int mode, int ops,
+                                                                    void *x, void *z, void *y,
+                                                                    void *scale, void *activation,
+                                                                    size_t *bytes)
 {
     (void)h, (void)mode, (void)ops, (void)x, (void)z, (void)y, (void)scale, (void)activation;
     *bytes = (size_t)workspace();

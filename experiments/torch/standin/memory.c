@@ -6,7 +6,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { GRAIN = 2 << 20 };                  /* cudaMalloc's own alignment of large pieces */
+enum { GRAIN = 2 << 20 };                    /* cudaMalloc's own alignment of large pieces */
 static const size_t SPAN = (size_t)64 << 40; /* 64 TiB: no trace comes near */
 
 typedef struct {
@@ -21,6 +21,7 @@ typedef struct answer {
     char value[];
 } answer;
 
+/* State of the process, as CUDA's own library has it: it stands in for that one. */
 static struct {
     pthread_mutex_t lock;
     char *base, *next;
@@ -226,7 +227,8 @@ void standin_written(const void *address, const void *from, size_t bytes)
 size_t tessera_standin_copied(const void *address, void *to, size_t room)
 {
     pthread_mutex_lock(&g.lock);
-    size_t bytes = address && g.copied.address == address && g.copied.bytes <= room ? g.copied.bytes : 0;
+    size_t bytes =
+        address && g.copied.address == address && g.copied.bytes <= room ? g.copied.bytes : 0;
     memcpy(to, g.copied.value, bytes);
     pthread_mutex_unlock(&g.lock);
     return bytes;

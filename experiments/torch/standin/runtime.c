@@ -1,5 +1,6 @@
-/* The CUDA runtime, as far as PyTorch's libraries call it: kernels and copies do nothing, events are
- * complete when recorded, and the device says that it is an sm_90 part with 132 multiprocessors. */
+/* The CUDA runtime, as far as PyTorch's libraries call it: kernels and copies do nothing, events
+ * are complete when recorded, and the device says that it is an sm_90 part with 132
+ * multiprocessors. */
 #include "standin.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -22,16 +23,16 @@ int standin_cuda_version(void)
     return 1000 * major + 10 * minor;
 }
 
-#define NOTHING(name)                                                                              \
-    EXPORT int name(void)                                                                          \
-    {                                                                                              \
-        return 0;                                                                                  \
+#define NOTHING(name)     \
+    EXPORT int name(void) \
+    {                     \
+        return 0;         \
     }
-#define NEW_HANDLE(name)                                                                           \
-    EXPORT int name(void **handle)                                                                 \
-    {                                                                                              \
-        *handle = standin_handle();                                                                \
-        return 0;                                                                                  \
+#define NEW_HANDLE(name)            \
+    EXPORT int name(void **handle)  \
+    {                               \
+        *handle = standin_handle(); \
+        return 0;                   \
     }
 
 /* Memory of the device and of the host. */
@@ -85,8 +86,8 @@ static int is_pinned(const char *address)
     int found = 0;
     pthread_mutex_lock(&host.lock);
     for (size_t i = 0; i < host.count && !found; i++)
-        found = address >= host.ranges[i].start
-                && address < host.ranges[i].start + host.ranges[i].bytes;
+        found = address >= host.ranges[i].start &&
+                address < host.ranges[i].start + host.ranges[i].bytes;
     pthread_mutex_unlock(&host.lock);
     return found;
 }

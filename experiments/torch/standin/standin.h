@@ -34,8 +34,9 @@ EXPORT size_t tessera_standin_unanswered(void);
 EXPORT size_t tessera_standin_waiting(void);
 void standin_read(void *to, size_t bytes);
 
-/* The latest small copy to the device is remembered: tensors that PyTorch makes from a program's numbers
- * appear without a visible operator. Returns the bytes given out, 0 if that address was not it. */
+/* The latest small copy to the device is remembered: tensors that PyTorch makes from a program's
+ * numbers appear without a visible operator. Returns the bytes given out, 0 if that address was not
+ * it. */
 EXPORT size_t tessera_standin_copied(const void *address, void *to, size_t room);
 void standin_written(const void *address, const void *from, size_t bytes);
 

@@ -140,7 +140,8 @@ class Row:
         name = getattr(self, "strategy", None) or self.settings
         time = "?" if self.step_time_s is None else f"{self.step_time_s:.4f} s"
         peak = self.peak_allocated_bytes
-        return f"{name}: {time}, peak {'?' if peak is None else f'{peak / 2 ** 30:.3f} GiB'}, fits: {self.verdict}"
+        peak = "?" if peak is None else f"{peak / 2 ** 30:.3f} GiB"
+        return f"{name}: {time}, peak {peak}, fits: {self.verdict}"
 
 
 class Rows:

@@ -169,7 +169,8 @@ class Operators(TorchDispatchMode):
         row = None
         if not view and func.overloadpacket.__name__ not in NO_KERNEL:
             used = inputs + outputs
-            row = (name_of(func, args), tuple(tuple(x.shape) for x in inputs), str(used[0].dtype)[6:] if used else "",
+            row = (name_of(func, args), tuple(tuple(x.shape) for x in inputs),
+                   str(used[0].dtype).removeprefix("torch.") if used else "",
                    flops_of(func, args, kwargs, output), sum(x.numel() * x.element_size() for x in used))
         parameters = sorted({self.parameters[a] for a in read if a in self.parameters})
         if row and parameters and self.module.in_forward():

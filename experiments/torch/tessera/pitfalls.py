@@ -21,8 +21,8 @@ def check_model(tables):
                                                                            "DistributedDataParallel"):
             raise Refused(f"{where}: is sharded already: make() returns the plain module")
         if isinstance(module, torch.nn.RNNBase):
-            raise Refused(f"{where}: {type(module).__name__} runs cuDNN's recurrent kernels, which need a GPU: "
-                          "not supported")
+            raise Refused(f"{where}: {type(module).__name__} runs cuDNN's recurrent kernels, which need a "
+                          "GPU: not supported")
         for attr, p in module._parameters.items():
             if p is None:
                 continue

@@ -37,7 +37,8 @@ class Source:
 
     def __init__(self, param_dtype=None, cast_inputs=True, autocast=None, sdpa="flash", read_bool=None,
                  readbacks=None, load_factor=1.0, name=""):
-        self.param_dtype, self.cast_inputs, self.autocast, self.sdpa = param_dtype, cast_inputs, autocast, sdpa
+        self.param_dtype, self.cast_inputs = param_dtype, cast_inputs
+        self.autocast, self.sdpa = autocast, sdpa
         self.read_bool, self.readbacks, self.load_factor = read_bool, readbacks or {}, load_factor
         self.name = name
 
@@ -65,7 +66,8 @@ class UserFile(Source):
         tables = model.Tables(built)
         blocks = self._blocks(tables)
         if choice.checkpoint != "none" and not blocks:
-            raise Refused(f"{self.name}: no repeated blocks to checkpoint; name them with --blocks 'layers.*'")
+            raise Refused(f"{self.name}: no repeated blocks to checkpoint; name them with "
+                          "--blocks 'layers.*'")
         hooked = [i for i, module in enumerate(tables.instances)
                   if i == 0 or (tables.below(i) and pitfalls.has_forward(module))]
         return Job(built, tables, hooked, [0, *blocks], blocks, model.checkpointed(choice.checkpoint, blocks),

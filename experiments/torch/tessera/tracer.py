@@ -67,9 +67,10 @@ def probe(source, choice):
     while True:
         seen = in_process(passes.run, source, choice, True, hooked)
         if "written" in seen:
-            inner = [i for i in seen["written"] if i in seen["hooked"] and i not in seen["kept"]]
-            wrong = {inner[-1] if inner else next(i for i in reversed(seen["written"]) if i in seen["hooked"]):
-                     "writes into an input: fully_shard passes a view that must not be changed in place"}
+            around = [i for i in seen["written"] if i in seen["hooked"]]
+            inner = [i for i in around if i not in seen["kept"]] or around
+            wrong = {inner[-1]: "writes into an input: fully_shard passes a view that must not be "
+                                "changed in place"}
         else:
             wrong = {i: reason for i, reason in seen["cannot"].items() if i in seen["hooked"]}
         for i, reason in wrong.items():
