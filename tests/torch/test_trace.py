@@ -153,7 +153,8 @@ class Shell(unittest.TestCase):
             open(os.path.join(folder, "torch", "__init__.py"), "w").close()
             with open(os.path.join(folder, "torch", "version.py"), "w", encoding="utf-8") as f:
                 f.write("__version__ = '2.11.0+cpu'\ncuda: Optional[str] = None\n")
-            done = self.run_tessera("trace", f"{MODELS}:ok", "-o", "/dev/null", PYTHONPATH=folder)
+            done = self.run_tessera("trace", f"{MODELS}:ok", "-o", "/dev/null",
+                                    PYTHONPATH=os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")]))
         self.assertEqual(done.returncode, 2)
         self.assertIn("torch 2.11.0+cpu has no CUDA libraries", done.stderr)
 
