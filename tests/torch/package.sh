@@ -10,22 +10,23 @@ skip() {
     exit 77
 }
 
-if [ -n "${TESSERA_TORCH_PYTHON:-}" ]; then
-    python=$TESSERA_TORCH_PYTHON
-elif [ "$(cat "$cache/versions" 2>/dev/null)" = "$versions" ]; then
-    python=$cache/bin/python
-else
+usable() { # PYTHON
+    "$1" -c 'import torch, transformers, setuptools, wheel
+assert torch.__version__ >= "2.11" and torch.version.cuda' 2>/dev/null
+}
+
+python=${TESSERA_TORCH:-$cache/bin/python}
+if ! usable "$python"; then
+    [ -z "${TESSERA_TORCH:-}" ] || skip "$TESSERA_TORCH has no torch 2.11 with CUDA, transformers, setuptools, wheel"
     [ "$(uname -sm)" = "Linux x86_64" ] || skip "the stand-in is for Linux on x86-64"
     python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
         skip "no Python 3.10 with venv"
     mkdir -p "$cache"
     [ "$(df --output=avail -k "$cache" | tail -n 1)" -gt 10000000 ] || skip "less than 10 GB of disk left"
-    python3 -m venv --clear "$cache"
+    python3 -m venv "$cache"
     # shellcheck disable=SC2086
-    timeout 700 "$cache/bin/python" -m pip install -q --retries 1 $versions >"$cache/log" 2>&1 ||
+    timeout 700 "$python" -m pip install -q --retries 1 $versions >"$cache/log" 2>&1 ||
         skip "packages cannot be installed: $(tail -n 1 "$cache/log")"
-    echo "$versions" >"$cache/versions"
-    python=$cache/bin/python
 fi
 
 work=$(mktemp -d)
