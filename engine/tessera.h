@@ -43,8 +43,8 @@
 #include "engine/inspect.h"
 #include "engine/models/models.h"
 #include "engine/step/load_save.h"
-#include "engine/traced/traced_model.h"
 #include "engine/step/step.h"
 #include "engine/step/values.h"
+#include "engine/traced/traced_model.h"
 
 #endif
