@@ -206,7 +206,8 @@ const struct tsr_command tsr_commands[] = {
          .name = "memory",
          .line = "what a recorded memory scenario takes",
          .synopsis = "SCENARIO.json [-o RESULT.json]",
-         .options = TSR_OPT_OUT_FILE | TSR_OPT_TIMELINE | TSR_OPT_TRACE,
+         .options = TSR_OPT_OUT_FILE | TSR_OPT_TIMELINE | TSR_OPT_TRACE | TSR_OPT_STRATEGY |
+                    TSR_OPT_RANK | TSR_OPT_SET,
          .formats = "",
          .text =
          "Predicts what PyTorch's allocator holds in a memory scenario (tests/golden-memory): its\n"
@@ -214,6 +215,9 @@ const struct tsr_command tsr_commands[] = {
          "and free with its address, in the format of the recordings. SCENARIO.json is a scenario, or a\n"
          "recording that has one. Of a scenario whose model is a Python file (tests/golden-bridge)\n"
          "--trace names the trace of that model.\n"
+         "\n"
+         "With --strategy the file is an experiment: the figures by phase of a rank (--rank) of that\n"
+         "strategy in iterations 0 and 1, and what a run beside it has to bring.\n"
          "\n"
          "Exit status: 3 if the scenario's device is too small; the line says what asked for how much,\n"
          "what was free, and what would have fitted.\n"

@@ -12,6 +12,7 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/player/memory/memory_record.h"
+#include "experiments/cli/player/memory/memory_strategy.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/simulate/oom.h"
@@ -212,6 +213,19 @@ static tsr_status check_outputs(const struct tsr_args *args)
                     args->out);
 }
 
+/* --strategy: FILE is an experiment, not a scenario. */
+static tsr_status of_strategy(const struct tsr_args *args)
+{
+    json_t *result = NULL;
+    if (args->timeline || args->trace)
+        return tsr_fail(TSR_ECONFIG, "memory: found %s beside --strategy; allowed: one of them",
+                        args->timeline ? "--timeline" : "--trace");
+    TSR_TRY(tsr_memory_of_strategy(args, &result));
+    tsr_status status = write_both(args, result, NULL);
+    json_decref(result);
+    return status;
+}
+
 tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_memory_scenario s;
@@ -221,6 +235,8 @@ tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, 
     TSR_TRY(check_outputs(args));
     TSR_TRY(tsr_prepare_file("--out", args->out));
     TSR_TRY(tsr_prepare_file("--timeline", args->timeline));
+    if (args->strategy)
+        return of_strategy(args);
     TSR_TRY(tsr_memory_scenario_load(args->file, args->trace, &s));
     tsr_status status = emit(&s, false, &plain);
     if (status == TSR_OK)
