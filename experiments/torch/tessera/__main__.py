@@ -1,11 +1,11 @@
-"""The shell's side: `python -m tessera trace | memory`."""
+"""The shell's side: `python -m tessera trace | memory | check`."""
 
 import argparse
 import os
 import sys
 import tempfile
 
-from . import api, program, start
+from . import api, check, program, start
 from .errors import Refused
 
 
@@ -47,6 +47,13 @@ def options():
     add.add_argument("scenario", metavar="SCENARIO.json")
     add.add_argument("-o", "--out", metavar="RESULT.json")
     add.add_argument("-t", "--timeline", metavar="FILE")
+    add = commands.add_parser("check", help="run written code with the real FSDP2, compare its memory")
+    add.add_argument("strategy", metavar="STRATEGY.py")
+    add.add_argument("target", metavar="FILE.py:FUNCTION")
+    add.add_argument("--experiment", metavar="FILE", help="what it was written from (default: the name in "
+                     "its first comment, beside it or here)")
+    add.add_argument("--world", type=int, metavar="N", help="ranks (default: the strategy's)")
+    add.add_argument("--rank", type=int, default=0, metavar="R")
     return parser
 
 
@@ -65,6 +72,7 @@ def trace_command(arguments):
             print(f"tessera: note: {v['name']}: routing is not known without data: {routing['distribution']}"
                   f", load factor {routing['load_factor']}", file=sys.stderr)
     print(f"{arguments.out}: {len(made.packed)} bytes, {', '.join(made.variants)}")
+    return 0
 
 
 def memory_command(arguments):
@@ -76,19 +84,27 @@ def memory_command(arguments):
         for option, value in (("-o", arguments.out), ("-t", arguments.timeline)):
             line += [option, value] if value else []
         sys.stdout.write(program.run(line))
+    return 0
+
+
+def check_command(arguments):
+    predicted, found = check.check(arguments.strategy, arguments.target, arguments.world, arguments.rank,
+                                   arguments.experiment)
+    print("\n".join(check.report(arguments.strategy, predicted, found)))
+    return 1 if found else 0
 
 
 def main():
     arguments = options().parse_args()
     try:
-        {"trace": trace_command, "memory": memory_command}[arguments.command](arguments)
+        return {"trace": trace_command, "memory": memory_command,
+                "check": check_command}[arguments.command](arguments)
     except Refused as error:
         print(f"tessera: {error}", file=sys.stderr)
         return 2
     except OSError as error:
         print(f"tessera: {error.filename}: {error.strerror}", file=sys.stderr)
         return 2
-    return 0
 
 
 if __name__ == "__main__":

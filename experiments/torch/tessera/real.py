@@ -1,0 +1,181 @@
+"""Training steps with the real FSDP2 on the stand-in device and a fake process group: what the caching
+allocator holds, phase by phase. The truth that predictions are checked against."""
+
+import contextlib
+import gc
+import inspect
+
+import torch
+import torch.distributed as dist
+import torch._dynamo  # as in a trace: imported inside a forward it would keep tensors alive
+from torch.distributed.fsdp import FSDPModule
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from . import device, passes, source, tracer
+from .errors import Refused
+
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "none": None,
+          "bfloat16": torch.bfloat16, "float16": torch.float16, None: None}
+OPTIMIZERS = {
+    "none": None,
+    "adamw_foreach": lambda p: torch.optim.AdamW(p, foreach=True),
+    "adamw_fused": lambda p: torch.optim.AdamW(p, fused=True),
+    "adamw_loop": lambda p: torch.optim.AdamW(p, foreach=False),
+    "adam_foreach": lambda p: torch.optim.Adam(p, foreach=True),
+    "adam_fused": lambda p: torch.optim.Adam(p, fused=True),
+    "adam_loop": lambda p: torch.optim.Adam(p, foreach=False),
+    "sgd": lambda p: torch.optim.SGD(p, lr=1e-3, foreach=True),
+    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, foreach=True),
+}
+
+
+class Phases:
+    """The allocator's own peaks between one phase's beginning and the next one's."""
+
+    def __init__(self):
+        self.rows, self._running = [], None
+
+    def begin(self, iteration, name):
+        statistics = torch._C._cuda_memoryStats(0)
+        if self._running:
+            row = {"iter": self._running[0], "phase": self._running[1]}
+            for when, key in (("peak", "peak"), ("end", "current")):
+                for what in ("allocated", "requested", "reserved"):
+                    row[f"{when}_{what}"] = statistics[f"{what}_bytes"]["all"][key]
+            self.rows.append({**row, "num_alloc_retries": statistics["num_alloc_retries"]})
+        torch.cuda.reset_peak_memory_stats()
+        self._running = (iteration, name)
+
+
+def groups_of(model):
+    """FSDP2's parameter groups in module order."""
+    found = []
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            group = module._get_fsdp_state()._fsdp_param_group
+            if group and group not in found:
+                found.append(group)
+    return found
+
+
+def tie(model):
+    """to_empty() makes two of what was one parameter."""
+    for group in groups_of(model):
+        for p in group.fsdp_params:
+            info = p._module_info
+            one = getattr(info.module, info.param_name)
+            for module, name in zip(info.shared_modules, info.shared_param_names):
+                module._parameters[name] = one
+
+
+def materialise(model, strategy, offload):
+    model.to_empty(device="cpu" if offload else "cuda")
+    if offload:
+        for module in model.modules():
+            for name, buffer in module._buffers.items():
+                if buffer is not None:
+                    module._buffers[name] = buffer.cuda()
+    getattr(strategy, "tie", tie)(model)
+    model._get_fsdp_state()._lazy_init()   # so that paddings' copies belong to no iteration
+
+
+def run(job, strategy, recipe, reads=()):
+    """`strategy` has build_mesh() and apply(model, mesh), and may have tie() and before_micro_batch().
+    `recipe`: world, rank, offload, optimizer, micro_batches, clip, autocast, sdpa, iterations. `reads`:
+    what the program reads from the device in one micro-batch. One run a process."""
+    torch.set_num_threads(1)
+    passes.sdpa(recipe.get("sdpa", "flash"))
+    torch.cuda.init()
+    there = device.Device()
+    dist.init_process_group("fake", store=FakeStore(), rank=recipe["rank"], world_size=recipe["world"])
+    mesh = strategy.build_mesh()
+    if mesh.size() != recipe["world"]:
+        raise Refused(f"build_mesh(): a mesh of {mesh.size()} ranks, the strategy has {recipe['world']}")
+    model = strategy.apply(job.model, mesh)
+    materialise(model, strategy, recipe.get("offload"))
+    make = OPTIMIZERS[recipe["optimizer"]]
+    optimizer = make([p for p in model.parameters() if p.requires_grad]) if make else None
+    phases = Phases()
+    gc.collect()
+    gc.disable()
+    for i in range(recipe.get("iterations", 2)):
+        iteration(i, phases, job, model, strategy, optimizer, recipe, there, reads)
+    phases.begin(None, None)
+    return phases.rows
+
+
+def iteration(i, phases, job, model, strategy, optimizer, recipe, there, reads):
+    cast = contextlib.nullcontext
+    if recipe.get("autocast"):
+        def cast():
+            return torch.autocast("cuda", recipe["autocast"])
+    n = recipe.get("micro_batches", 1)
+    phases.begin(i, "inputs")
+    data = [job.batch() for _ in range(n)]
+    phases.begin(i, "zero_grad")
+    if optimizer:
+        optimizer.zero_grad(set_to_none=True)
+    else:
+        for p in model.parameters():
+            p.grad = None
+    for k in range(n):
+        if hasattr(strategy, "before_micro_batch"):
+            strategy.before_micro_batch(model, k == n - 1)
+        for value in reads:
+            there.answer(value)
+        tail = str(k) if n > 1 else ""
+        phases.begin(i, "forward" + tail)
+        with cast():
+            output = job.forward(model, data[k])
+        phases.begin(i, "loss" + tail)
+        with cast():
+            loss = job.loss(output, data[k])
+        del output
+        phases.begin(i, "backward" + tail)
+        loss.backward()
+        del loss
+    if recipe.get("clip"):
+        phases.begin(i, "clip")
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+    phases.begin(i, "optimizer")
+    if optimizer:
+        optimizer.step()
+    phases.begin(i, "end")
+    del data
+
+
+# ---- written code ------------------------------------------------------------------------------------------
+
+
+def written(path):
+    strategy = source.load_file(path)
+    for name in ("build_mesh", "apply"):
+        if not callable(getattr(strategy, name, None)):
+            raise Refused(f"{path}: has no function {name!r}")
+    return strategy
+
+
+def check(request):
+    """Figures by phase of `check.check`'s request."""
+    user = user_file(request)
+    choice = user.choices()[0]
+    reads = tracer.probe(user, choice)["reads"]
+    first = reads[:len(reads) // 2]   # a trace has two iterations
+    if [value for _, _, value in reads[len(first):]] != [value for _, _, value in first]:
+        raise Refused(f"{user.name}: reads other values from the device in each step: it cannot be checked")
+    return tracer.in_process(run_written, user, choice, request, [value for _, _, value in first])
+
+
+def run_written(user, choice, request, reads):
+    strategy = written(request["strategy"])
+    return run(user.prepare(choice), strategy, {**request, "autocast": user.autocast}, reads)
+
+
+def user_file(request):
+    """The person's model in the strategy's sizes, where its function takes them."""
+    param = DTYPES[request["param_dtype"]]
+    user = source.UserFile(request["target"], [], [], ["none"], param_dtype=param,
+                           autocast=DTYPES[request["autocast"]], sdpa=request["sdpa"])
+    known = inspect.signature(user.make).parameters
+    user.batches, user.seqs = ([request[name] if name in known else None] for name in ("batch", "seq"))
+    return user
