@@ -88,3 +88,8 @@ def llama_8b_2_layers(batch=1, seq=8192):
     """Llama-3.1-8B with two of its 32 layers."""
     model = Llama(width=4096, inner=14336, heads=32, kv_heads=8, layers=2, words=128256, positions=131072)
     return model, tokens(batch, seq), loss
+
+
+def tiny(batch=2, seq=64):
+    model = Llama(width=128, inner=192, heads=4, kv_heads=2, layers=3, words=500, positions=256)
+    return model, tokens(batch, seq), loss

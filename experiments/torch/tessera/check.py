@@ -70,10 +70,8 @@ def optimizer(settings):
     name, variant = settings["optimizer.name"], settings["optimizer.variant"]
     if name == "none":
         return name
-    if name == "adamw" and variant in ("foreach", "fused", "loop"):
-        return f"adamw_{variant}"
-    if name == "sgd" and variant == "foreach":
-        return "sgd_momentum" if settings["optimizer.momentum"] == "true" else "sgd"
+    if variant in ("foreach", "fused", "loop"):
+        return f"{name}_momentum_{variant}" if name == "sgd" and settings["optimizer.momentum"] == "true" else f"{name}_{variant}"
     raise Refused(f"optimizer.variant: {variant} of {name} is not PyTorch's own: it cannot be checked")
 
 

@@ -2,6 +2,7 @@
 allocator holds, phase by phase. The truth that predictions are checked against."""
 
 import contextlib
+import functools
 import gc
 import inspect
 
@@ -16,17 +17,9 @@ from .errors import Refused
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "none": None,
           "bfloat16": torch.bfloat16, "float16": torch.float16, None: None}
-OPTIMIZERS = {
-    "none": None,
-    "adamw_foreach": lambda p: torch.optim.AdamW(p, foreach=True),
-    "adamw_fused": lambda p: torch.optim.AdamW(p, fused=True),
-    "adamw_loop": lambda p: torch.optim.AdamW(p, foreach=False),
-    "adam_foreach": lambda p: torch.optim.Adam(p, foreach=True),
-    "adam_fused": lambda p: torch.optim.Adam(p, fused=True),
-    "adam_loop": lambda p: torch.optim.Adam(p, foreach=False),
-    "sgd": lambda p: torch.optim.SGD(p, lr=1e-3, foreach=True),
-    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=1e-3, momentum=0.9, foreach=True),
-}
+VARIANTS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "loop": {"foreach": False}}
+OPTIMIZERS = {"adamw": torch.optim.AdamW, "sgd": functools.partial(torch.optim.SGD, lr=1e-3),
+              "sgd_momentum": functools.partial(torch.optim.SGD, lr=1e-3, momentum=0.9)}
 
 
 class Phases:
@@ -79,6 +72,34 @@ def materialise(model, strategy, offload):
     model._get_fsdp_state()._lazy_init()   # so that paddings' copies belong to no iteration
 
 
+def make_optimizer(name, parameters):
+    """`name`: a key of OPTIMIZERS, then a variant ("adamw_fused"; without: foreach); or none."""
+    if name == "none":
+        return None
+    kind, _, variant = name.rpartition("_")
+    if variant not in VARIANTS:
+        kind, variant = name, "foreach"
+    return OPTIMIZERS[kind](parameters, **VARIANTS[variant])
+
+
+def mesh_of(strategy, world, is_other):
+    """The strategy's mesh; for another number of ranks (--world) one of its kind."""
+    if not is_other:
+        mesh = strategy.build_mesh()
+        if mesh.size() != world:
+            raise Refused(f"build_mesh(): a mesh of {mesh.size()} ranks, the strategy has {world}")
+        return mesh
+    make = strategy.init_device_mesh
+
+    def other(kind, shape, **options):
+        if len(shape) != 1:
+            raise Refused(f"--world: a mesh of {' x '.join(map(str, shape))} has no other size; one of one "
+                          "dimension has")
+        return make(kind, (world,), **options)
+    strategy.init_device_mesh = other
+    return strategy.build_mesh()
+
+
 def run(job, strategy, recipe, reads=()):
     """`strategy` has build_mesh() and apply(model, mesh), and may have tie() and before_micro_batch().
     `recipe`: world, rank, offload, optimizer, micro_batches, clip, autocast, sdpa, iterations. `reads`:
@@ -88,13 +109,10 @@ def run(job, strategy, recipe, reads=()):
     torch.cuda.init()
     there = device.Device()
     dist.init_process_group("fake", store=FakeStore(), rank=recipe["rank"], world_size=recipe["world"])
-    mesh = strategy.build_mesh()
-    if mesh.size() != recipe["world"]:
-        raise Refused(f"build_mesh(): a mesh of {mesh.size()} ranks, the strategy has {recipe['world']}")
+    mesh = mesh_of(strategy, recipe["world"], recipe.get("world_given"))
     model = strategy.apply(job.model, mesh)
     materialise(model, strategy, recipe.get("offload"))
-    make = OPTIMIZERS[recipe["optimizer"]]
-    optimizer = make([p for p in model.parameters() if p.requires_grad]) if make else None
+    optimizer = make_optimizer(recipe["optimizer"], [p for p in model.parameters() if p.requires_grad])
     phases = Phases()
     gc.collect()
     gc.disable()

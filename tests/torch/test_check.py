@@ -1,0 +1,128 @@
+"""Written code run by the real FSDP2: equal to what was predicted, for built-in and traced models; what
+differs is found and named; mistakes are one line. And two random mixes."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from tessera import check, program
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "intermediate_size": 192,
+         "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 500,
+         "max_position_embeddings": 256, "tie_word_embeddings": False}
+BUILT_IN = {"plain": {}, "full": {"checkpoint": "full", "reshard_after_forward": 2, "backward_prefetch": 1},
+            "hsdp": {"mesh": {"replicate": 2, "shard": 4}, "accumulation": {"steps": 2, "mode": "no_all_reduce"},
+                     "optimizer": {"name": "sgd", "variant": "loop"}},
+            "offload": {"offload": "cpu_pinned", "clip": False, "wrap": "block_embed_head"}, "ddp": {"api": "ddp"}}
+TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replicate", "optimizer": {"variant": "loop"}}}
+
+
+class Check(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.write("config.json", LLAMA)
+        cls.write("built-in.yaml", {"stack": "torchtitan-2026", "cluster": "dgx-h100-1", "wrap": "block", "batch": 2,
+                                    "model": {"name": "config.json", "names": "hf"}, "seq": 64,
+                                    "reshard_after_forward": None, "strategies": BUILT_IN})
+        cls.emit("built-in")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def path(cls, *names):
+        return os.path.join(cls.folder.name, *names)
+
+    @classmethod
+    def write(cls, name, value):
+        with open(cls.path(name), "w", encoding="utf-8") as f:
+            json.dump(value, f)   # JSON is YAML
+
+    @classmethod
+    def emit(cls, name):
+        program.run(["compare", cls.path(name + ".yaml"), "--no-traces", "--emit", "torch", cls.path(name)])
+
+    def run_check(self, *arguments):
+        return subprocess.run([sys.executable, "-m", "tessera", "check", *arguments], text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, check=False)
+
+    def built_in(self, strategy, *options, file=None):
+        return self.run_check(file or self.path("built-in", strategy + ".py"), os.path.join(HERE, "llama.py:tiny"),
+                              "--experiment", self.path("built-in.yaml"), *options)
+
+    def test_written_strategies_take_what_was_predicted(self):
+        for strategy in BUILT_IN.keys() - {"ddp"}:
+            with self.subTest(strategy):
+                done = self.built_in(strategy)
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                self.assertIn("iterations 0 and 1 are those predicted", done.stdout)
+
+    def test_other_ranks_and_worlds(self):
+        done = self.built_in("plain", "--rank", "7")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("rank 7 of 8", done.stdout)
+        done = self.built_in("plain", "--world", "6", "--rank", "5")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("rank 5 of 6", done.stdout)
+
+    def test_code_that_does_something_else_is_found(self):
+        with open(self.path("built-in", "plain.py"), encoding="utf-8") as f:
+            text = f.read()
+        changed = text.replace("    shard(model)\n", "    shard(model, reshard_after_forward=True)\n")
+        self.assertNotEqual(changed, text)
+        with open(self.path("built-in", "changed.py"), "w", encoding="utf-8") as f:
+            f.write(changed)
+        done = self.built_in("", file=self.path("built-in", "changed.py"))
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stdout, r"figures differ from those predicted\n  iteration 0, forward: end allocated: \d+, predicted \d+ \([+-]\d+\)")
+
+    def test_a_traced_model(self):
+        model = os.path.join(HERE, "models.py") + ":deep"
+        made = subprocess.run([sys.executable, "-m", "tessera", "trace", model, "-o", self.path("deep.trace")],
+                              stdout=subprocess.DEVNULL, check=False)
+        self.assertEqual(made.returncode, 0)
+        self.write("traced.yaml", {"model": {"trace": "deep.trace"}, "cluster": "dgx-h100-1", "strategies": TRACED})
+        self.emit("traced")
+        for strategy in TRACED:
+            with self.subTest(strategy):
+                done = self.run_check(self.path("traced", strategy + ".py"), model, "--experiment", self.path("traced.yaml"))
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+
+    def test_mistakes_are_one_line(self):
+        with open(self.path("own.py"), "w", encoding="utf-8") as f:
+            f.write("# my own\n")
+        strategy = self.path("built-in", "plain.py")
+        for arguments, said in (((self.path("own.py"), "a.py:b"), "does not say which strategy"),
+                                ((self.path("no.py"), "a.py:b"), "No such file"),
+                                ((strategy, "a.py:b"), "built-in.yaml, which is not here"),
+                                ((strategy, "a.py:b", "--experiment", self.path("built-in.yaml")), "a.py: no such Python file"),
+                                ((self.path("built-in", "ddp.py"), "a.py:b", "--experiment", self.path("built-in.yaml")),
+                                 "api: ddp cannot be checked"),
+                                ((strategy, "a.py:b", "--experiment", self.path("built-in.yaml"), "--rank", "8"), "--rank: found 8")):
+            with self.subTest(said):
+                done = self.run_check(*arguments)
+                self.assertEqual((done.returncode, done.stdout), (2, ""))
+                self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+                self.assertIn(said, done.stderr)
+
+    def test_what_a_plan_changed_is_read_from_the_comment(self):
+        self.assertEqual(check.changes("wrap=[{modules: [a, b]}], batch=2"), ["wrap=[{modules: [a, b]}]", "batch=2"])
+
+
+class Mixes(unittest.TestCase):
+    def test_random_strategies(self):
+        done = subprocess.run([sys.executable, os.path.join(HERE, "mixes.py"), "--seed", "11", "--traces", "2",
+                               "--strategies", "2", "--models", "gpt,custom_fn"], text=True, stdout=subprocess.PIPE,
+                              env={**os.environ, "TESSERA": program.find()}, check=False)
+        self.assertEqual(done.returncode, 0, done.stdout)
+        self.assertEqual(done.stdout, "4 equal\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
