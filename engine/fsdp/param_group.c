@@ -98,7 +98,8 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
     }
     if (tsr__is_direct(g) && g->sharded == TSR_UNSHARDED)
         tsr__direct_retire(e, g);
-    drop_post_forward(e, g);
+    /* A slice that no backward gathered from (no output needed a gradient) stays until the next
+     * one takes its place. */
     tsr__group_set_sharded(e, g, TSR_SHARDED);
 }
 
@@ -122,15 +123,19 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
                        p->param->fqn, (unsigned long long)(p->shard_numel * g->shard_size), size);
             return;
         }
+        struct tsr_storage *previous = p->post_forward;
         p->post_forward = tsr__storage_new(e, bytes / size, TSR_CAT_POST_FORWARD_SHARD);
-        if (!p->post_forward || !tsr__ok(e))
+        if (!p->post_forward || !tsr__ok(e)) {
+            tsr__storage_release(e, &previous);
             return;
+        }
         tsr__operand(e, p->unsharded->storage,
                      bytes / size * (e->config.rank / g->shard_stride % size), bytes / size,
                      TSR_READ, (tsr_dtype)p->unsharded->dtype);
         tsr__operand_storage(e, p->post_forward, TSR_WRITE, (tsr_dtype)p->unsharded->dtype);
         tsr__emit_copy(e, (tsr_dtype)p->unsharded->dtype, bytes / size, bytes / size,
                        "post_forward_slice");
+        tsr__storage_release(e, &previous);
         p->param->value = NULL;
         if (!tsr__is_direct(g))
             tsr__storage_unback(e, p->unsharded->storage);
@@ -262,7 +267,8 @@ static void set_unsharded(struct tsr_engine *e, struct tsr_group *g)
         p->unsharded->requires_grad = p->param->requires_grad; /* R107 */
         p->param->value = p->unsharded;
     }
-    drop_post_forward(e, g);
+    if (g->sharded == TSR_SHARDED_POST_FORWARD)
+        drop_post_forward(e, g);
     tsr__group_set_sharded(e, g, TSR_UNSHARDED);
 }
 
