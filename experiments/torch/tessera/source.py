@@ -68,9 +68,8 @@ class UserFile(Source):
         if choice.checkpoint != "none" and not blocks:
             raise Refused(f"{self.name}: no repeated blocks to checkpoint; name them with "
                           "--blocks 'layers.*'")
-        hooked = [i for i, module in enumerate(tables.instances)
-                  if i == 0 or (tables.below(i) and pitfalls.has_forward(module))]
-        return Job(built, tables, hooked, [0, *blocks], blocks, model.checkpointed(choice.checkpoint, blocks),
+        return Job(built, tables, hooked(tables, blocks), [0, *blocks], blocks,
+                   model.checkpointed(choice.checkpoint, blocks),
                    batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss)
 
     def _made(self, choice):
@@ -103,6 +102,15 @@ class UserFile(Source):
         if not found:
             raise Refused(f"{self.name}: no module is called {self.blocks[0]!r}")
         return [tables.number[n] for n in found]
+
+
+def hooked(tables, blocks):
+    """Where FSDP2 is played: the model, its blocks, and what has parameters beside them. Inside a block and
+    around several, the node that FSDP2 puts on inputs would change where gradients are summed."""
+    inside = set().union(*map(tables.inside, blocks))
+    return [i for i, module in enumerate(tables.instances)
+            if i == 0 or i in blocks or (i not in inside and tables.below(i) and pitfalls.has_forward(module)
+                                         and not tables.inside(i) & inside)]
 
 
 def to_device(x):
