@@ -75,7 +75,7 @@ def worker():
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-    from tessera import file, passes, pitfalls, real, scenario, tracer
+    from tessera import file, real, scenario, source, tracer
 
     dtypes = scenario.DTYPES
     probed = {}
@@ -88,15 +88,14 @@ def worker():
     tracer.probe = probe_and_keep
 
     class Source(scenario.Scenario):
-        """Hooked at the wrapped modules alone, or as a person's model: wherever somebody may wrap."""
+        """Hooked at the wrapped modules alone, or as a person's model: beside the blocks, too."""
         everywhere = False
 
         def prepare(self, choice):
             job = super().prepare(choice)
             if not self.everywhere:
                 return job
-            return job._replace(hooked=[i for i, module in enumerate(job.tables.instances)
-                                        if i in job.kept or (job.tables.below(i) and pitfalls.has_forward(module))])
+            return job._replace(hooked=source.hooked(job.tables, job.kept))
 
     class Sharded:
         """What is written by hand for a scenario."""
@@ -154,9 +153,9 @@ def worker():
         return model
 
     def run(path, reads):
-        source = Source(path)
-        s = source.scenario
-        job = source.prepare(source.choices()[0])
+        recorded = Source(path)
+        s = recorded.scenario
+        job = recorded.prepare(recorded.choices()[0])
         world = 1
         for n in s["mesh"]:
             world *= n
