@@ -280,6 +280,8 @@ const struct tsr_command tsr_commands[] = {
          "  DIR              the folder of a strategy that compare or sim wrote (--out)\n"
          "  memory.csv       the same; phases.csv beside it names the phases\n"
          "  NAME.timeline.json[.gz]   a recorded run of PyTorch (tests/golden-memory)\n"
+         "  NAME.pickle[.gz]          a memory snapshot: torch.cuda.memory._dump_snapshot() of a real run,\n"
+         "                            or snapshot.pickle of compare; its last whole step\n"
          "The two curves are aligned by phase and module, not by time. Shown are the place where they\n"
          "part first, what grew at each one's peak by category and owner, the peaks of the phases,\n"
          "and, where times are known, the collectives that are exposed more or less.\n"
@@ -287,6 +289,7 @@ const struct tsr_command tsr_commands[] = {
          "\n"
          "Examples\n"
          "  tessera diff experiments/flagship/dgx-h100-8.yaml:fsdp experiments/flagship/dgx-h100-8.yaml:fsdp-checkpoint\n"
+         "  tessera diff my.yaml:fsdp rank0.pickle\n"
          "  tessera diff out/dgx/fsdp out/dgx/ddp --format json"}},
 
     {.run = tsr_cmd_plan, .place = 11, .usage = {

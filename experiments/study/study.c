@@ -299,6 +299,11 @@ static void merge_micros(struct tsr_diff_run *run)
         run->points[i].micro = 0;
 }
 
+static bool is_recorded(const struct tsr_diff_run *run)
+{
+    return !strcmp(run->kind, "recording") || !strcmp(run->kind, "snapshot");
+}
+
 tsr_status tsr_study_diff(const struct tsr_study_request *a, const struct tsr_study_request *b,
                           struct tsr_diff *out)
 {
@@ -310,11 +315,15 @@ tsr_status tsr_study_diff(const struct tsr_study_request *a, const struct tsr_st
         tsr_diff_run_fini(&runs[0]);
         return status;
     }
-    if (!strcmp(runs[0].kind, "recording") || !strcmp(runs[1].kind, "recording")) {
+    if (is_recorded(&runs[0]) || is_recorded(&runs[1])) {
         merge_micros(&runs[0]);
         merge_micros(&runs[1]);
     }
-    status = tsr_diff_runs(out);
+    status = tsr_diff_attribute(&runs[1], &runs[0]);
+    if (status == TSR_OK)
+        status = tsr_diff_attribute(&runs[0], &runs[1]);
+    if (status == TSR_OK)
+        status = tsr_diff_runs(out);
     if (status != TSR_OK)
         tsr_diff_fini(out);
     return status;

@@ -3,7 +3,7 @@
 
 Usage: corpus.py OUT TESSERA    makes OUT/TARGET/* (OUT must not exist)
 """
-import glob, gzip, json, os, struct, subprocess, sys, tempfile
+import glob, gzip, json, os, pickle, struct, subprocess, sys, tempfile
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 LONGEST = 24576
@@ -105,6 +105,18 @@ def recordings(s):
         s.put('recording', gzip.compress(text, mtime=0))
 
 
+def snapshots(s):
+    with gzip.open(os.path.join(TOP, 'tests/golden-real/snapshot-late.pickle.gz')) as file:
+        whole = pickle.load(file)
+    for first, n in ((0, 12), (300, 30)):
+        part = dict(whole, segments=whole['segments'][:2], device_traces=[whole['device_traces'][0][first:first + n]],
+                    external_annotations=whole['external_annotations'][:6])
+        for protocol in (2, 4, 5):
+            s.put('snapshot', pickle.dumps(part, protocol))
+    s.put('snapshot', pickle.dumps(os.getcwd))
+    s.put('snapshot', pickle.dumps([(), (1,), (1, 2), {'a': [None, True, False, -1, 1 << 40, 0.5]}], 3))
+
+
 def tables(s):
     validation = 'experiments/validation/'
     s.heads('published', validation + '*.csv', 'experiments/published-peaks/*.csv')
@@ -185,7 +197,7 @@ def main():
     out, tessera = sys.argv[1:3]
     os.makedirs(out)
     s = Seeds(out)
-    for part in (texts, hardware, recordings, tables, tokens, wire, weights):
+    for part in (texts, hardware, recordings, snapshots, tables, tokens, wire, weights):
         part(s)
     a_run(s, tessera)
 

@@ -94,6 +94,17 @@ static void recording(const uint8_t *data, size_t n)
     tsr_diff_run_fini(&run);
 }
 
+/* A memory snapshot of PyTorch. */
+static void snapshot(const uint8_t *data, size_t n)
+{
+    static struct tsr_diff_run run;
+    run = (struct tsr_diff_run){0};
+    tsr_arena_init(&run.arena);
+    if (tsr_diff_load_snapshot(tsr_fuzz_file("a.pickle", data, n), &run) == TSR_OK)
+        (void)run.peak;
+    tsr_diff_run_fini(&run);
+}
+
 /* ---- commands that read a log or a table ----------------------------------------------------- */
 
 static struct tsr_args args;
@@ -123,6 +134,7 @@ const struct tsr_fuzz_target tsr_fuzz_tables[] = {
     {.name = "phases_csv", .run = phases_csv, .dictionary = "csv"},
     {.name = "overlap_csv", .run = overlap_csv, .dictionary = "csv"},
     {.name = "recording", .run = recording, .dictionary = "json"},
+    {.name = "snapshot", .run = snapshot, .dictionary = "wire"},
     {.name = "nccl_log", .run = nccl_log, .dictionary = "csv"},
     {.name = "kernels_csv", .run = kernels_csv, .dictionary = "csv"},
     {.name = NULL},

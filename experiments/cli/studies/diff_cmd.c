@@ -60,6 +60,12 @@ static void print_run(FILE *out, const char *name, const json_t *run)
             bytes_of(run, "peak_reserved_bytes", reserved));
     print_place(out, peak);
     fprintf(out, "\n");
+    if (json_is_integer(json_object_get(run, "changes_found")) &&
+        tsr_json_int(run, "changes_found"))
+        fprintf(out,
+                "   %" JSON_INTEGER_FORMAT " of its %" JSON_INTEGER_FORMAT
+                " changes are the other run's, in the same order\n",
+                tsr_json_int(run, "changes_found"), tsr_json_int(run, "changes"));
 }
 
 static void print_side(FILE *out, const char *name, const json_t *change)

@@ -9,12 +9,15 @@
 #include "experiments/study/config/request.h"
 #include "experiments/study/detail/report_overlap.h"
 
+/* What no category is known of has one of its own here. */
+enum { TSR_DIFF_UNKNOWN = TSR_N_CATEGORIES, TSR_DIFF_CATEGORIES };
+
 /* The level after a change; the first point is the level at the start of the iteration. */
 struct tsr_diff_point {
     const char *phase, *module, *hook, *operation; /* never NULL; "" where not known */
     uint16_t micro;
     uint64_t total, reserved;
-    uint64_t by_category[TSR_N_CATEGORIES];
+    uint64_t by_category[TSR_DIFF_CATEGORIES];
 };
 
 /* What one kind of owner holds at the peak. */
@@ -24,17 +27,30 @@ struct tsr_diff_owner {
     uint64_t bytes;
 };
 
+/* An allocation of a recorded run, and what is known of it. */
+struct tsr_diff_block {
+    uint64_t bytes;
+    uint8_t category;  /* TSR_DIFF_UNKNOWN: not known */
+    const char *owner; /* never NULL */
+};
+
 /* One side of a diff, whatever it was read from. Owns its lists. Points are in the order of time,
  * points[0] is the start of the iteration; owners are those of the moment of the peak. */
 struct tsr_diff_run {
     char label[256];
-    const char *kind; /* "strategy", "folder" or "recording" */
+    const char *kind; /* "strategy", "folder", "recording" or "snapshot" */
     bool has_owners;  /* memory.csv has categories only */
     struct tsr_diff_point *points;
     size_t n, cap, peak; /* peak: the first point of the maximum */
     struct tsr_diff_owner *owners;
     size_t n_owners, cap_owners;
-    bool has_overlap; /* times are known: those of a simulation, or of a run */
+    /* Of a strategy and a snapshot: the blocks that live at the start of the step, in the order of
+     * their allocation; of a snapshot behind them those of the step. */
+    struct tsr_diff_block *blocks;
+    size_t n_blocks, cap_blocks, n_start;
+    uint32_t *of_point; /* of a snapshot, [n]: the block that points[i], i > 0, is of */
+    size_t found;       /* changes of a snapshot that are the other run's, too */
+    bool has_overlap;   /* times are known: those of a simulation, or of a run */
     struct tsr_overlap_table overlap;
     struct tsr_arena arena; /* texts of the points and owners */
 };
@@ -94,7 +110,7 @@ struct tsr_diff {
     struct tsr_arena arena;
     uint64_t peak_reserved[2];
     size_t n_start, n_peak, n_owners, n_gaps, n_phases, n_exposures;
-    struct tsr_diff_category start[TSR_N_CATEGORIES], peak[TSR_N_CATEGORIES];
+    struct tsr_diff_category start[TSR_DIFF_CATEGORIES], peak[TSR_DIFF_CATEGORIES];
     bool parts; /* else every change of the step is the same */
     size_t part_at;
     struct tsr_diff_change part[2];

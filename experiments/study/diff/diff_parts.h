@@ -15,6 +15,19 @@ tsr_status tsr_diff_load_folder(const char *path, struct tsr_diff_run *run) TSR_
 tsr_status tsr_diff_load_csv(const char *path, struct tsr_diff_run *run) TSR_MUST_USE;
 tsr_status tsr_diff_load_recording(const char *path, struct tsr_diff_run *run) TSR_MUST_USE;
 
+/* A pickle of torch.cuda.memory._dump_snapshot(), compressed or not (diff_snapshot.c). */
+tsr_status tsr_diff_load_snapshot(const char *path, struct tsr_diff_run *run) TSR_MUST_USE;
+
+/* Says of the changes and blocks of a snapshot what they are, by those of the other run in the same
+ * order: sizes, and whether they come or go (diff_attribute.c). A run without blocks is left as it
+ * is. Errors: TSR_ENOMEM. */
+tsr_status tsr_diff_attribute(const struct tsr_diff_run *known,
+                              struct tsr_diff_run *snapshot) TSR_MUST_USE;
+/* The levels of the categories, the peak and its owners, from a snapshot's blocks. */
+tsr_status tsr_diff_count_blocks(struct tsr_diff_run *snapshot) TSR_MUST_USE;
+
+const char *tsr_diff_category_name(int category);
+
 tsr_status tsr_diff_add_point(struct tsr_diff_run *run,
                               const struct tsr_diff_point *point) TSR_MUST_USE;
 /* `module` as in a point; blocks are folded. */
@@ -46,6 +59,11 @@ struct tsr_diff_alignment {
 tsr_status tsr_diff_align(const struct tsr_diff_run *a, const struct tsr_diff_run *b,
                           struct tsr_diff_alignment *out) TSR_MUST_USE;
 void tsr_diff_alignment_fini(struct tsr_diff_alignment *alignment);
+
+/* The longest common subsequence of two sequences, in windows, so that long ones take linear time:
+ * match[i]: the place in b of a's item i; SIZE_MAX: none. Errors: TSR_ENOMEM. */
+tsr_status tsr_diff_match(const int64_t *a, size_t n, const int64_t *b, size_t m,
+                          size_t *match) TSR_MUST_USE;
 
 /* ---- report -------------------------------------------------------------------------------- */
 

@@ -2,84 +2,28 @@
  * tests/golden-memory, whose README has the format). The iteration that is shown is its last one.
  */
 #include "experiments/study/diff/diff_parts.h"
-#include "sim/base/files.h"
 
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "experiments/study/base/gz.h"
 #include "sim/base/json_load.h"
-
-#ifdef TSR_HAVE_ZLIB
-#include <zlib.h>
-#endif
 
 enum { EVENT_FREE, EVENT_ALLOC, EVENT_SEGMENT };
 
 /* ---- the file -------------------------------------------------------------------------------- */
-
-#ifdef TSR_HAVE_ZLIB
-enum { MAX_BYTES = 128 << 20, STEP = 1 << 16 }; /* a kilobyte can be made to grow a thousandfold */
-
-/* gzread() reads files that are not compressed as they are. */
-static tsr_status read_open(gzFile file, const char *path, char **out, size_t *n)
-{
-    size_t cap = 0;
-    for (int got = 1; got > 0; *n += (size_t)got) {
-        if (*n > MAX_BYTES)
-            return tsr_fail(TSR_ECONFIG, "%s: more than %d MiB of text; allowed: up to that", path,
-                            MAX_BYTES >> 20);
-        if (*n + STEP > cap) {
-            cap = cap ? 2 * cap : 2 * STEP;
-            char *more = realloc(*out, cap);
-            if (!more)
-                return tsr_no_memory(path);
-            *out = more;
-        }
-        got = gzread(file, *out + *n, STEP);
-        if (got < 0)
-            return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
-    }
-    return TSR_OK;
-}
 
 static tsr_status load_json(const char *path, json_t **out)
 {
     char *text = NULL;
     size_t n = 0;
     json_error_t error;
-    const char *why;
-    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why);
-    gzFile file = fd >= 0 ? gzdopen(fd, "rb") : NULL;
-    if (fd >= 0 && !file) {
-        (void)close(fd);
-        return tsr_no_memory(path);
-    }
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
-    tsr_status status = read_open(file, path, &text, &n);
-    gzclose(file);
-    if (status == TSR_OK) {
-        *out = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
-        if (!*out)
-            status = tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
-    }
+    TSR_TRY(tsr_gz_load(path, &text, &n));
+    *out = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
     free(text);
-    return status;
+    return *out ? TSR_OK : tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);
 }
-#else
-static tsr_status load_json(const char *path, json_t **out)
-{
-    size_t n = strlen(path);
-    if (n > 3 && !strcmp(path + n - 3, ".gz"))
-        return tsr_fail(TSR_ECONFIG,
-                        "%s: this tessera was built without zlib; allowed: a file that was "
-                        "decompressed (gunzip)",
-                        path);
-    return tsr_json_load(path, TSR_TEXT_MANY_VALUES, out);
-}
-#endif
 
 /* ---- the events ------------------------------------------------------------------------------ */
 
@@ -92,7 +36,7 @@ struct recording {
     uint8_t *categories;
     const char **owners;
     size_t n_ids;
-    uint64_t total, reserved, by_category[TSR_N_CATEGORIES];
+    uint64_t total, reserved, by_category[TSR_DIFF_CATEGORIES];
 };
 
 static tsr_status damaged(const struct recording *r, size_t event, const char *what)

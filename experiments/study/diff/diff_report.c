@@ -8,6 +8,11 @@
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/job/owner.h"
 
+const char *tsr_diff_category_name(int category)
+{
+    return category == TSR_DIFF_UNKNOWN ? "Unknown" : tsr_category_name(category);
+}
+
 static int64_t minus(uint64_t b, uint64_t a)
 {
     return (int64_t)(b - a);
@@ -19,19 +24,19 @@ static int64_t magnitude(int64_t change)
 }
 
 static void list_categories(const uint64_t *a, const uint64_t *b,
-                            struct tsr_diff_category out[TSR_N_CATEGORIES], size_t *n)
+                            struct tsr_diff_category out[TSR_DIFF_CATEGORIES], size_t *n)
 {
-    bool done[TSR_N_CATEGORIES] = {false};
+    bool done[TSR_DIFF_CATEGORIES] = {false};
     for (;;) {
         int best = -1;
-        for (int c = 0; c < TSR_N_CATEGORIES; c++)
+        for (int c = 0; c < TSR_DIFF_CATEGORIES; c++)
             if (!done[c] && (a[c] || b[c]) &&
                 (best < 0 || magnitude(minus(b[c], a[c])) > magnitude(minus(b[best], a[best]))))
                 best = c;
         if (best < 0)
             return;
         done[best] = true;
-        out[(*n)++] = (struct tsr_diff_category){tsr_category_name(best), {a[best], b[best]}};
+        out[(*n)++] = (struct tsr_diff_category){tsr_diff_category_name(best), {a[best], b[best]}};
     }
 }
 
@@ -40,7 +45,7 @@ static void list_categories(const uint64_t *a, const uint64_t *b,
 /* What the change before point i did: its bytes by category. */
 static bool same_change(const struct tsr_diff_point *a, const struct tsr_diff_point *b)
 {
-    for (int c = 0; c < TSR_N_CATEGORIES; c++)
+    for (int c = 0; c < TSR_DIFF_CATEGORIES; c++)
         if (a[0].by_category[c] - a[-1].by_category[c] !=
             b[0].by_category[c] - b[-1].by_category[c])
             return false;
@@ -64,15 +69,15 @@ static struct tsr_diff_change change_of(const struct tsr_diff_run *run, size_t i
         return out;
     const struct tsr_diff_point *p = &run->points[i];
     int most = 0;
-    int64_t moved[TSR_N_CATEGORIES];
-    for (int c = 0; c < TSR_N_CATEGORIES; c++) {
+    int64_t moved[TSR_DIFF_CATEGORIES];
+    for (int c = 0; c < TSR_DIFF_CATEGORIES; c++) {
         moved[c] = minus(p->by_category[c], p[-1].by_category[c]);
         if (magnitude(moved[c]) > magnitude(moved[most]))
             most = c;
     }
     out.bytes = moved[most];
     if (out.bytes)
-        out.category = tsr_category_name(most);
+        out.category = tsr_diff_category_name(most);
     return out;
 }
 
@@ -213,7 +218,7 @@ static void put_owner(struct tsr_diff *diff, const struct tsr_diff_owner *owner,
                       uint64_t b)
 {
     diff->owners[diff->n_owners++] =
-        (struct tsr_diff_owned){tsr_category_name(owner->category), owner->name, {a, b}};
+        (struct tsr_diff_owned){tsr_diff_category_name(owner->category), owner->name, {a, b}};
 }
 
 static tsr_status add_owners(struct tsr_diff *diff)
@@ -342,10 +347,11 @@ static json_t *place_json(const struct tsr_diff_run *run, size_t i)
 static json_t *run_json(const struct tsr_diff *diff, int side)
 {
     const struct tsr_diff_run *run = &diff->runs[side];
-    return json_pack("{s:s, s:s, s:b, s:I, s:o, s:I}", "run", run->label, "kind", run->kind,
+    json_t *found = run->of_point ? json_integer((json_int_t)run->found) : json_null();
+    return json_pack("{s:s, s:s, s:b, s:I, s:o, s:o, s:I}", "run", run->label, "kind", run->kind,
                      "has_owners", (int)run->has_owners, "changes", (json_int_t)(run->n - 1),
-                     "peak", place_json(run, run->peak), "peak_reserved_bytes",
-                     (json_int_t)diff->peak_reserved[side]);
+                     "changes_found", found, "peak", place_json(run, run->peak),
+                     "peak_reserved_bytes", (json_int_t)diff->peak_reserved[side]);
 }
 
 static json_t *categories_json(const struct tsr_diff_category *categories, size_t n)

@@ -17,6 +17,8 @@ void tsr_diff_run_fini(struct tsr_diff_run *run)
 {
     free(run->points);
     free(run->owners);
+    free(run->blocks);
+    free(run->of_point);
     if (run->has_overlap)
         tsr_overlap_table_fini(&run->overlap);
     tsr_arena_fini(&run->arena);
@@ -97,7 +99,7 @@ static void collect(void *user, const struct tsr_memory_sample *sample)
         .micro = instr->origin.micro,
         .total = sample->total,
         .reserved = sample->reserved};
-    memcpy(point.by_category, sample->by_category, sizeof point.by_category);
+    memcpy(point.by_category, sample->by_category, sizeof sample->by_category);
     if (c->status == TSR_OK && (!point.module || !point.operation))
         c->status = tsr_no_memory("places of a run");
     if (c->status == TSR_OK)
@@ -130,7 +132,7 @@ static tsr_status collect_points(const struct tsr_emitted_class *class, uint32_t
                                    .operation = "",
                                    .total = level.total,
                                    .reserved = level.reserved};
-    memcpy(start.by_category, level.by_category, sizeof start.by_category);
+    memcpy(start.by_category, level.by_category, sizeof level.by_category);
     tsr_status status = tsr_diff_add_point(run, &start);
     if (status == TSR_OK)
         status = tsr_memory_replay(memory, c.program, collect, &c, &peak);
@@ -158,6 +160,29 @@ static tsr_status collect_owners(const struct tsr_emitted_class *class, uint32_t
     free(live);
     tsr_memory_destroy(memory);
     run->has_owners = true;
+    return status;
+}
+
+/* What lives before the step. */
+static tsr_status collect_start(const struct tsr_emitted_class *class, uint32_t steady,
+                                struct tsr_diff_run *run)
+{
+    struct tsr_memory *memory = NULL;
+    const struct tsr_instr **live = NULL;
+    size_t n = 0;
+    TSR_TRY(replay_before(class, steady, &memory));
+    tsr_status status = tsr_memory_live(memory, &live, &n);
+    for (size_t i = 0; i < n && status == TSR_OK; i++) {
+        char buffer[32];
+        const char *owner = tsr_owner_of(class->programs[steady]->tables, &live[i]->origin, buffer);
+        struct tsr_diff_block block = {live[i]->block_bytes, live[i]->category,
+                                       tsr_arena_strdup(&run->arena, owner)};
+        if (!block.owner || !TSR_PUSH(run->blocks, run->n_blocks, run->cap_blocks, block))
+            status = tsr_no_memory("blocks of a run");
+    }
+    run->n_start = run->n_blocks;
+    free(live);
+    tsr_memory_destroy(memory);
     return status;
 }
 
@@ -227,6 +252,7 @@ static tsr_status take_strategy(const struct tsr_experiment *experiment,
     TSR_GOTO(done, take_times(&job, &emission, run));
     TSR_GOTO(done, largest_class(&emission, &class));
     TSR_GOTO(done, collect_points(class, emission.steady, run, &peak_instr));
+    TSR_GOTO(done, collect_start(class, emission.steady, run));
     tsr_diff_find_peak(run);
     TSR_GOTO(done, collect_owners(class, emission.steady, peak_instr, run));
 done:
@@ -269,7 +295,8 @@ static tsr_status load_split(const struct tsr_study_request *request, struct tsr
     if (!colon || !colon[1] || stat(file, &info) != 0 || !S_ISREG(info.st_mode))
         return tsr_fail(TSR_ECONFIG,
                         "diff: found %s; allowed: FILE:STRATEGY, the folder of a strategy that "
-                        "compare or sim wrote, its memory.csv, or NAME.timeline.json[.gz]",
+                        "compare or sim wrote, its memory.csv, NAME.timeline.json[.gz], or "
+                        "NAME.pickle[.gz]",
                         text);
     split.path = file;
     split.strategy = colon + 1;
@@ -288,6 +315,8 @@ static tsr_status load(const struct tsr_study_request *request, struct tsr_diff_
         return tsr_diff_load_folder(path, run);
     if (ends_with(path, ".csv"))
         return tsr_diff_load_csv(path, run);
+    if (ends_with(path, ".pickle") || ends_with(path, ".pickle.gz") || ends_with(path, ".pkl"))
+        return tsr_diff_load_snapshot(path, run);
     if (ends_with(path, ".timeline.json") || ends_with(path, ".gz"))
         return tsr_diff_load_recording(path, run);
     return load_strategy(request, run);
