@@ -377,7 +377,8 @@ const struct tsr_command tsr_commands[] = {
     {.run = tsr_cmd_calibrate, .place = 16, .usage = {
          .name = "calibrate",
          .line = "time a machine, or read what was timed, in the forms that the simulator takes",
-         .synopsis = "--on host|cuda --out DIR [options], or --nccl-log LOG [--out FILE.csv]",
+         .synopsis = "--on host|cuda --out DIR [options], TRACE.json --out DIR [--ranks N], or --nccl-log "
+                     "LOG [--out FILE.csv]",
          .options = TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_GPU |
                     TSR_OPT_COMM,
          .formats = "",
@@ -389,6 +390,10 @@ const struct tsr_command tsr_commands[] = {
          "names: `compare --set cluster=DIR/cluster-NAME.json` then predicts runs there. Takes ten seconds\n"
          "on a host, some minutes on GPUs. Times are medians: what else the machine does is left out.\n"
          "\n"
+         "TRACE.json[.gz] is a trace of torch.profiler with record_shapes=True: the same files of the GPU\n"
+         "that it is of: medians of kernels by operator and shape, of the gaps between launches, and of\n"
+         "collectives by bytes, of groups of up to --ranks GPUs (those of a node, default 8).\n"
+         "\n"
          "--nccl-log reads a log of nccl-tests (all_reduce_perf, all_gather_perf, reduce_scatter_perf,\n"
          "alltoall_perf, broadcast_perf) and writes it as a table with the columns of\n"
          "experiments/validation/nccl_busbw.csv: `tessera validate` predicts its rows, and\n"
@@ -397,6 +402,7 @@ const struct tsr_command tsr_commands[] = {
          "Examples\n"
          "  tessera calibrate --on host --out my-host\n"
          "  tessera calibrate --on cuda --comm loopback --ranks 2 --out my-gpu\n"
+         "  tessera calibrate rank0.json.gz --out my-gpu\n"
          "  tessera calibrate --nccl-log all_reduce_perf.log --out my-cluster.csv"}},
 
     {.run = tsr_cmd_validate, .place = 15, .usage = {

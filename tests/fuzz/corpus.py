@@ -117,6 +117,15 @@ def snapshots(s):
     s.put('snapshot', pickle.dumps([(), (1,), (1, 2), {'a': [None, True, False, -1, 1 << 40, 0.5]}], 3))
 
 
+def traces(s):
+    with open(os.path.join(TOP, 'tests/golden-real/kineto-gpu.json')) as file:
+        whole = json.load(file)
+    for first in (0, 6, 14):
+        part = json.dumps(dict(whole, traceEvents=whole['traceEvents'][first:first + 9])).encode()
+        s.put('kineto', part)
+        s.put('kineto', gzip.compress(part, mtime=0))
+
+
 def tables(s):
     validation = 'experiments/validation/'
     s.heads('published', validation + '*.csv', 'experiments/published-peaks/*.csv')
@@ -197,7 +206,7 @@ def main():
     out, tessera = sys.argv[1:3]
     os.makedirs(out)
     s = Seeds(out)
-    for part in (texts, hardware, recordings, snapshots, tables, tokens, wire, weights):
+    for part in (texts, hardware, recordings, snapshots, traces, tables, tokens, wire, weights):
         part(s)
     a_run(s, tessera)
 

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
+#include "experiments/cli/calibrate/kineto.h"
 #include "experiments/study/base/csv.h"
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/validate/validate.h"
@@ -118,6 +119,16 @@ static void nccl_log(const uint8_t *data, size_t n)
         (void)success;
 }
 
+/* A trace of PyTorch's profiler. */
+static void kineto(const uint8_t *data, size_t n)
+{
+    static struct tsr_kineto trace;
+    struct tsr_times times = {0};
+    if (tsr_kineto_read(tsr_fuzz_file("trace.json", data, n), 8, &times, &trace) == TSR_OK)
+        (void)trace.group;
+    tsr_times_fini(&times);
+}
+
 static void kernels_csv(const uint8_t *data, size_t n)
 {
     static const struct tsr_usage usage = {.name = "kernels", .formats = "md, csv or json"};
@@ -136,6 +147,7 @@ const struct tsr_fuzz_target tsr_fuzz_tables[] = {
     {.name = "recording", .run = recording, .dictionary = "json"},
     {.name = "snapshot", .run = snapshot, .dictionary = "wire"},
     {.name = "nccl_log", .run = nccl_log, .dictionary = "csv"},
+    {.name = "kineto", .run = kineto, .dictionary = "json"},
     {.name = "kernels_csv", .run = kernels_csv, .dictionary = "csv"},
     {.name = NULL},
 };

@@ -86,14 +86,15 @@ struct tsr_calibrate_rank;
 
 /* A device that can be calibrated. */
 struct tsr_calibrated {
-    char name[64];   /* "host"; of the files */
-    char what[128];  /* in a description: "2 processor cores", "NVIDIA H200" */
-    char family[32]; /* "architecture" of a device file */
-    uint32_t units;  /* multiprocessors; 0: it has none */
-    uint64_t memory; /* bytes */
-    uint32_t ranks;  /* most that can run together */
-    bool shared;     /* they share the device, and take turns on it ... */
-    uint32_t cores;  /* ... or, if this is not 0, on so many processor cores */
+    char name[64];      /* "host"; of the files */
+    char what[128];     /* in a description: "2 processor cores", "NVIDIA H200" */
+    char family[32];    /* "architecture" of a device file */
+    uint32_t units;     /* multiprocessors; 0: it has none */
+    uint64_t memory;    /* bytes; 0: not known */
+    uint32_t ranks;     /* most that can run together */
+    bool shared;        /* they share the device, and take turns on it ... */
+    uint32_t cores;     /* ... or, if this is not 0, on so many processor cores */
+    const char *source; /* what the times are from; NULL: this machine */
     const struct tsr_args *args;
     const struct tsr_calibrate_size *sizes; /* those that do not fit are left out */
     size_t n_sizes;
@@ -121,6 +122,10 @@ tsr_status tsr_calibrate_collectives(const struct tsr_calibrated *device, uint32
  * a cluster. `ranks`: of the node. */
 tsr_status tsr_calibrate_write(const struct tsr_calibrated *device, struct tsr_times *times,
                                uint32_t ranks, const char *dir) TSR_MUST_USE;
+
+/* `tessera calibrate TRACE --out DIR`: those files from a trace of PyTorch's profiler, and what it
+ * lacked on stderr. Errors: TSR_ECONFIG with the file. */
+tsr_status tsr_calibrate_trace(const struct tsr_args *args) TSR_MUST_USE;
 
 /* A rank as a thread of a group; all run `run` at once. */
 struct tsr_calibrate_rank {

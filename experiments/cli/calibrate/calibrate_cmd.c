@@ -332,8 +332,7 @@ tsr_status tsr_cmd_calibrate(const struct tsr_usage *usage, struct tsr_args *arg
 {
     (void)success;
     if (args->file)
-        return tsr_fail(TSR_ECONFIG, "calibrate: found %s; allowed: tessera calibrate %s",
-                        args->file, usage->synopsis);
+        return tsr_calibrate_trace(args);
     if (args->on)
         return time_device(usage, args);
     if (!args->nccl_log)

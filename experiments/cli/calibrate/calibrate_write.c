@@ -202,10 +202,18 @@ static json_t *or_null(double value)
     return value > 0 ? number(value) : json_null();
 }
 
-/* "measured on NAME (2 processor cores), DATE, tessera calibrate" */
+/* "measured in WHAT (GPU), tessera calibrate"; of this machine: "measured on NAME (2 processor
+ * cores), DATE, tessera calibrate" */
 static void set_source(struct files *f)
 {
     char host[64] = "this machine", date[16] = "";
+    if (f->device->source) {
+        snprintf(f->source, sizeof f->source, "measured in %s (%s), tessera calibrate",
+                 f->device->source, f->device->what);
+        snprintf(f->words, sizeof f->words, "%.40s, measured in %.40s", f->device->what,
+                 f->device->source);
+        return;
+    }
     time_t now = time(NULL);
     struct tm day;
     if (gethostname(host, sizeof host - 1) != 0)
@@ -317,11 +325,15 @@ static tsr_status write_device(const struct files *f)
     const struct tsr_times *t = f->times;
     double bytes_per_s = tsr_times_best_rate(t, false, TSR_DTYPE_NONE);
     double any = tsr_times_best_rate(t, true, TSR_DTYPE_NONE);
-    json_t *peaks = json_pack("{s:o, s:o, s:n, s:n, s:o, s:o}", "bf16", or_null(any), "fp16",
-                              or_null(any), "fp8", "tf32", "fp32",
-                              or_null(tsr_times_best_rate(t, true, TSR_F32)), "fp64", or_null(any));
-    json_t *memory = json_pack("{s:I, s:o}", "visible_bytes", (json_int_t)f->device->memory,
-                               "bandwidth_bytes_per_s", or_null(bytes_per_s));
+    double f32 = tsr_times_best_rate(t, true, TSR_F32);
+    if (f32 <= 0 && f->device->source) /* a trace of bf16 has norms in f32, no products */
+        f32 = any;
+    json_t *peaks =
+        json_pack("{s:o, s:o, s:n, s:n, s:o, s:o}", "bf16", or_null(any), "fp16", or_null(any),
+                  "fp8", "tf32", "fp32", or_null(f32), "fp64", or_null(any));
+    json_t *bytes = f->device->memory ? json_integer((json_int_t)f->device->memory) : json_null();
+    json_t *memory = json_pack("{s:o, s:o}", "visible_bytes", bytes, "bandwidth_bytes_per_s",
+                               or_null(bytes_per_s));
     json_t *units = f->device->units ? json_integer(f->device->units) : json_null();
     return write_json(f, "gpu",
                       json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:n, s:{s:o}, s:[s], "
@@ -377,8 +389,9 @@ static tsr_status write_node(const struct files *f)
                               : shares      ? "shared_memory"
                                             : "nvswitch",
                               "bandwidth_bytes_per_s_per_gpu_per_direction", or_null(link_rate(f)));
-    json_t *host =
-        json_pack("{s:I, s:s}", "memory_bytes", (json_int_t)memory_bytes(), "source", f->source);
+    json_t *host = json_pack("{s:s}", "source", f->source);
+    if (!d->source)
+        json_object_set_new(host, "memory_bytes", json_integer((json_int_t)memory_bytes()));
     if (shares)
         json_object_set_new(host, "cores", number(d->shared ? 1 : f->times->effective_cores));
     if (d->cores)
