@@ -63,12 +63,20 @@ starts = [a['time_us'] for a in snapshot['external_annotations']
 at = next(i for i, e in enumerate(trace) if e['time_us'] > starts[-1])
 frames = [{'name': 'keep', 'filename': '/home/user/extra.py', 'line': 7}]
 more = [dict(trace[at], action=a, addr=1 << 46, size=3 << 20, frames=frames) for a in ('alloc', 'free_requested')]
-end = next(i for i in range(at, len(trace)) if trace[i]['action'] == 'segment_alloc' or i == len(trace) - 1)
 trace[at:at] = more[:1]
 stop = next(a['time_us'] for a in snapshot['external_annotations'] if a['name'].startswith('Optimizer.step')
             and a['time_us'] > starts[-1])
 trace.insert(next(i for i, e in enumerate(trace) if e['time_us'] > stop), more[1])
 pickle.dump(snapshot, open(tmp + '/extra.pickle', 'wb'))
+# An input that is made after the first block's hook.
+snapshot = pickle.load(open(whole, 'rb'))
+trace = snapshot['device_traces'][0]
+zero = [a['time_us'] for a in snapshot['external_annotations'] if a['name'].startswith('Optimizer.zero')][-1]
+one = max(i for i, e in enumerate(trace) if e['action'] == 'alloc' and e['size'] == 1024 and e['time_us'] <= zero)
+event = trace.pop(one)
+hook = [a['time_us'] for a in snapshot['external_annotations'] if a['name'] == 'FSDP::pre_forward (layers.0)'][-1]
+trace.insert(next(i for i, e in enumerate(trace) if e['time_us'] > hook), event)
+pickle.dump(snapshot, open(tmp + '/moved.pickle', 'wb'))
 PY
 for protocol in 2 3 4 5; do
     works diff "$tmp/whole.pickle" "$tmp/protocol-$protocol.pickle"
@@ -77,6 +85,11 @@ done
 works diff "$tmp/llama.yaml:fsdp" "$tmp/extra.pickle"
 has "$out" "B minus A: +3.00 MiB allocated" "extra.py:7 keep: +3.00 MiB Unknown" "+3.00 MiB  forward, model.layers.*" \
     "+3.00 MiB  Unknown"
+
+# What happens elsewhere is still the same: inputs are inputs.
+works diff "$tmp/llama.yaml:fsdp" "$tmp/moved.pickle"
+has "$out" "2.00 KiB    2.00 KiB           0  Inputs" "B minus A: 0 allocated"
+grep -q "Unknown" "$out" && complain "an input that was moved is unknown"
 
 # ---- the program's own ---------------------------------------------------------------------------
 
@@ -108,6 +121,8 @@ bad stack '\200\004s.' "an operation without its values"
 bad memo '\200\004h\011.' "was not remembered"
 bad far '\200\004Nr\377\377\377\177.' "remembered far away"
 bad long '\200\004\212\011123456789.' "more than 64 bits"
+bad longer '\200\004\212\012123456789\000.' "more than 64 bits"
+bad unsigned '\200\004\212\011\377\377\377\377\377\377\377\377\000.' "has no events"
 bad utf8 '\200\004\214\003a\377z.' "in a text: byte 0xff is not UTF-8"
 bad two '\200\004NN.' "more values than one"
 bad deep "\200\004$(awk 'BEGIN { while (i++ < 65) printf "(" }')." "more than 64 levels"

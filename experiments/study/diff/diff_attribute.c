@@ -230,6 +230,69 @@ tsr_status tsr_diff_count_blocks(struct tsr_diff_run *run)
     return status;
 }
 
+/* ---- what happens in another order ----------------------------------------------------------- */
+
+/* Allocations that have no partner, by size; `match` is by the snapshot's changes. */
+static struct sized *sort_left(const struct tsr_diff_run *run, const bool *has, size_t *n)
+{
+    struct sized *out = malloc((run->n + 1) * sizeof *out);
+    *n = 0;
+    for (size_t i = 1; out && i < run->n; i++)
+        if (!has[i] && run->points[i].total > run->points[i - 1].total)
+            out[(*n)++] = (struct sized){run->points[i].total - run->points[i - 1].total, i};
+    if (out && *n)
+        qsort(out, *n, sizeof *out, by_size);
+    return out;
+}
+
+/* Inputs before the gradients are dropped, or behind: it is the same allocation, elsewhere. */
+static tsr_status take_left(const struct tsr_diff_run *known, const struct sized *a, size_t n,
+                            struct tsr_diff_run *snapshot, const struct sized *b, size_t m)
+{
+    for (size_t i = 0, k = 0; i < n && k < m;) {
+        if (a[i].bytes != b[k].bytes) {
+            if (a[i].bytes < b[k].bytes)
+                i++;
+            else
+                k++;
+            continue;
+        }
+        struct tsr_diff_block *block = &snapshot->blocks[snapshot->of_point[b[k++].at]];
+        size_t partner = a[i++].at;
+        if (block->category != TSR_DIFF_UNKNOWN)
+            continue;
+        block->category = category_at(known, partner);
+        block->owner = tsr_arena_strdup(&snapshot->arena, known->points[partner].module);
+        if (!block->owner)
+            return tsr_no_memory("blocks of two runs");
+    }
+    return TSR_OK;
+}
+
+static tsr_status take_moved(const struct tsr_diff_run *known, const size_t *match,
+                             struct tsr_diff_run *snapshot)
+{
+    bool *has[2] = {calloc(known->n + 1, sizeof(bool)), calloc(snapshot->n + 1, sizeof(bool))};
+    struct sized *left[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    for (size_t i = 1; has[0] && has[1] && i < snapshot->n; i++) {
+        if (match[i - 1] != SIZE_MAX)
+            has[0][match[i - 1] + 1] = has[1][i] = true;
+    }
+    if (has[0] && has[1]) {
+        left[0] = sort_left(known, has[0], &n[0]);
+        left[1] = sort_left(snapshot, has[1], &n[1]);
+    }
+    tsr_status status = left[0] && left[1] ? TSR_OK : tsr_no_memory("changes of two runs");
+    if (status == TSR_OK)
+        status = take_left(known, left[0], n[0], snapshot, left[1], n[1]);
+    for (int side = 0; side < 2; side++) {
+        free(has[side]);
+        free(left[side]);
+    }
+    return status;
+}
+
 tsr_status tsr_diff_attribute(const struct tsr_diff_run *known, struct tsr_diff_run *snapshot)
 {
     if (!snapshot->of_point || known->of_point)
@@ -243,6 +306,8 @@ tsr_status tsr_diff_attribute(const struct tsr_diff_run *known, struct tsr_diff_
         status = take_changes(known, match, snapshot);
     if (status == TSR_OK)
         status = take_start(known, snapshot);
+    if (status == TSR_OK)
+        status = take_moved(known, match, snapshot);
     if (status == TSR_OK)
         status = tsr_diff_count_blocks(snapshot);
     free(a);

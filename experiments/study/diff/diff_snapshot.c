@@ -238,12 +238,18 @@ static tsr_status read_segments(struct snapshot *s)
 
 /* ---- the step -------------------------------------------------------------------------------- */
 
-/* First event of a step: the first that does not free behind the end of the one before. */
+/* What is freed behind the end of a step belongs to it, but for gradients that the next one drops.
+ */
+static bool is_behind(const struct event *event, uint32_t step)
+{
+    return event->place.step < step || (event->place.step == step && event->kind == EVENT_FREE &&
+                                        strcmp(event->place.phase, "zero_grad") != 0);
+}
+
 static size_t begin_of(const struct snapshot *s, uint32_t step)
 {
     size_t i = 0;
-    while (i < s->n && (s->events[i].place.step < step ||
-                        (s->events[i].place.step == step && s->events[i].kind == EVENT_FREE)))
+    while (i < s->n && is_behind(&s->events[i], step))
         i++;
     return i;
 }

@@ -114,11 +114,17 @@ static tsr_status push_int(struct machine *m, int64_t value)
 
 static tsr_status take_long(struct machine *m, size_t length_bytes)
 {
-    uint64_t n, value;
+    uint64_t n, value, high = 0;
     TSR_TRY(take_count(m, length_bytes, &n));
-    if (n > 8)
+    if (n > 9)
         return wrong(m, "a number of more than 64 bits", "numbers of up to 64 bits");
-    TSR_TRY(take_count(m, (size_t)n, &value));
+    TSR_TRY(take_count(m, n < 8 ? (size_t)n : 8, &value));
+    if (n == 9) { /* unsigned: "no line" of a frame in C++ is 2^64 - 1 */
+        TSR_TRY(take_count(m, 1, &high));
+        if (high)
+            return wrong(m, "a number of more than 64 bits", "numbers of up to 64 bits");
+        return push_new(m, (struct tsr_pickle_value){TSR_PICKLE_REAL, .real = (double)value});
+    }
     if (n > 0 && n < 8 && value >> (8 * n - 1) & 1)
         value |= UINT64_MAX << 8 * n;
     return push_int(m, (int64_t)value);

@@ -12,7 +12,7 @@ enum tsr_pickle_kind {
     TSR_PICKLE_NONE,
     TSR_PICKLE_BOOL,
     TSR_PICKLE_INT,
-    TSR_PICKLE_REAL,
+    TSR_PICKLE_REAL, /* and integers from 2^63 to 2^64 - 1 */
     TSR_PICKLE_TEXT, /* UTF-8 without control characters but tabs and line ends */
     TSR_PICKLE_LIST, /* and tuples */
     TSR_PICKLE_DICT,
