@@ -5,7 +5,7 @@
 #ifndef TSR_ENGINE_INSPECT_H
 #define TSR_ENGINE_INSPECT_H
 
-#include "engine/program/base.h"
+#include "engine/program/program.h"
 
 struct tsr_engine;
 

@@ -300,6 +300,7 @@ void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
     drop_room(e, g);
     for (size_t i = 0; i < g->n_params; i++) {
         struct tsr_fsdp_param *p = g->params[i];
+        tsr__storage_release(e, &p->post_forward);
         tsr__storage_release(e, &p->grad);
         tsr_release(e, p->acc_grad);
         p->acc_grad = NULL;

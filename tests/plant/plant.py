@@ -50,6 +50,9 @@ def inputs():
         for path in sorted(glob.glob(os.path.join(ROOT, "tests", pattern))):
             if "timeline" not in path:
                 found["check " + os.path.relpath(path, ROOT)] = [path]
+    for path in sorted(glob.glob(os.path.join(ROOT, "tests/golden-bridge/*.trace"))):
+        path = path[:-len("trace")] + "json"
+        found["recorded " + os.path.relpath(path, ROOT)] = [os.path.join(ROOT, "tests/plant/recorded.py"), path]
     return found
 
 
@@ -61,7 +64,11 @@ def tests(build):
 
 def run(build, arguments, **environment):
     program = os.path.join(build, "tessera")
-    command = arguments if arguments[0].startswith(os.path.join(build, "tests")) else [program, "check", *arguments]
+    command = [program, "check", *arguments]
+    if arguments[0].startswith(os.path.join(build, "tests")):
+        command = arguments
+    elif arguments[0].endswith(".py"):
+        command = [sys.executable, *arguments]
     environment |= {"TESSERA": program, "TSR_SOURCE_DIR": ROOT}
     try:
         done = subprocess.run(command, env={**os.environ, **environment}, timeout=600,

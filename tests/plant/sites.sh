@@ -20,6 +20,7 @@ while IFS= read -r who; do
         file=${who#check } name=${who##* }
         grep -q "^  $name:" "$TSR_SOURCE_DIR/${file% *}" || { echo "$who: no such strategy"; failed=1; }
         ;;
+    "recorded "*) [ -f "$TSR_SOURCE_DIR/${who#recorded }" ] || { echo "$who: no such file"; failed=1; } ;;
     "check "*) [ -f "$TSR_SOURCE_DIR/${who#check }" ] || { echo "$who: no such file"; failed=1; } ;;
     same:\ ?* | kept:\ ?* | error:\ ?*) ;;
     *_test_*) [ -f "$TSR_SOURCE_DIR/tests/${who%%_test_*}/test_${who#*_test_}.c" ] || { echo "$who: no such test"; failed=1; } ;;

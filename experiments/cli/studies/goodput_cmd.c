@@ -8,7 +8,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/args/page.h"
 #include "experiments/study/base/files.h"
-#include "experiments/study/goodput/goodput_month.h"
+#include "experiments/study/goodput/goodput_page.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/open.h"

@@ -5,7 +5,6 @@
 #define TSR_STUDY_GOODPUT_MONTH_H
 
 #include "experiments/study/job/result.h"
-#include "sim/base/text.h"
 #include "sim/figures/goodput.h"
 
 struct tsr_job;
@@ -39,12 +38,6 @@ struct tsr_month {
 /* Simulates the step and the checkpoint of a strategy whose phases have a save, then months.
  * Errors: TSR_ECONFIG (no save, a job that fails before a step is over), those of a simulation. */
 tsr_status tsr_month_of(const struct tsr_job *job, struct tsr_month *out) TSR_MUST_USE;
-
-/* "18.8 h", and from 72 hours "4.17 days"; for an argument of printf(). */
-#define TSR_DAYS_FROM_S (72 * 3600.0)
-struct tsr_shown tsr_hours(double seconds);
-/* The time between two checkpoints: "15.4 min", from four hours as above. */
-struct tsr_shown tsr_interval(double seconds);
 
 /* The files of a folder: experiment.yaml (the resolved file), goodput.csv (where the time goes, by
  * interval), goodput-frame.csv and the picture of both. */

@@ -1,8 +1,15 @@
-/* goodput_page.h: report.html of a month. */
+/* goodput_page.h: report.html of a month, and how its times are written. */
 #ifndef TSR_STUDY_GOODPUT_PAGE_H
 #define TSR_STUDY_GOODPUT_PAGE_H
 
 #include "experiments/study/goodput/goodput_month.h"
+#include "sim/base/text.h"
+
+/* "18.8 h", and from 72 hours "4.17 days"; for an argument of printf(). */
+#define TSR_DAYS_FROM_S (72 * 3600.0)
+struct tsr_shown tsr_hours(double seconds);
+/* The time between two checkpoints: "15.4 min", from four hours as above. */
+struct tsr_shown tsr_interval(double seconds);
 
 /* Goodput by interval; borrowed, seconds. */
 struct tsr_month_curve {

@@ -83,7 +83,7 @@ def recipe(predicted):
                           + ", ".join(allowed))
     found = {"world": predicted["world"], "rank": predicted["rank"], "batch": int(settings["batch"]),
              "seq": int(settings["seq"]), "micro_batches": int(settings["accumulation.steps"]),
-             "optimizer": optimizer(settings), "clip": settings["clip"] == "true",
+             "optimizer": optimizer(settings), "weight_decay": float(settings["train.weight_decay"]), "clip": settings["clip"] == "true",
              "offload": settings["offload"] != "none", "param_dtype": settings["precision.param"],
              "sdpa": settings["attention"], "autocast": None}
     return found | traced(predicted) if "trace" in predicted else found

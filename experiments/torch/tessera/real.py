@@ -72,14 +72,16 @@ def materialise(model, strategy, offload):
     model._get_fsdp_state()._lazy_init()   # so that paddings' copies belong to no iteration
 
 
-def make_optimizer(name, parameters):
-    """`name`: a key of OPTIMIZERS, then a variant ("adamw_fused"; without: foreach); or none."""
+def make_optimizer(name, parameters, weight_decay=None):
+    """`name`: a key of OPTIMIZERS, then a variant ("adamw_fused"; without: foreach); or none. A decay that is
+    not 0 makes temporaries; without one it is PyTorch's default."""
     if name == "none":
         return None
     kind, _, variant = name.rpartition("_")
     if variant not in VARIANTS:
         kind, variant = name, "foreach"
-    return OPTIMIZERS[kind](parameters, **VARIANTS[variant])
+    decay = {} if weight_decay is None else {"weight_decay": weight_decay}
+    return OPTIMIZERS[kind](parameters, **VARIANTS[variant], **decay)
 
 
 def mesh_of(strategy, world, is_other):
@@ -112,7 +114,8 @@ def run(job, strategy, recipe, reads=()):
     mesh = mesh_of(strategy, recipe["world"], recipe.get("world_given"))
     model = strategy.apply(job.model, mesh)
     materialise(model, strategy, recipe.get("offload"))
-    optimizer = make_optimizer(recipe["optimizer"], [p for p in model.parameters() if p.requires_grad])
+    optimizer = make_optimizer(recipe["optimizer"], [p for p in model.parameters() if p.requires_grad],
+                               recipe.get("weight_decay"))
     phases = Phases()
     gc.collect()
     gc.disable()
