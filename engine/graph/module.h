@@ -92,7 +92,8 @@ struct tsr_module {
         struct tsr_storage *storage; /* NULL before initialisation */
     } * buffers;
     size_t n_buffers, cap_buffers;
-    bool no_forward; /* a container: ModuleList */
+    uint32_t n_applied, n_made; /* initialisations: how many, with each of its parents; so far */
+    bool no_forward;            /* a container: ModuleList */
     struct tsr_method {
         const char *name;
         tsr_forward_fn fn;

@@ -169,10 +169,12 @@ static void init_own_params(struct tsr_engine *e, struct tsr_module *m)
         else
             init_full(e, p);
     }
+    bool stays = ++m->n_made == m->n_applied;
     for (size_t i = 0; i < m->n_buffers && tsr__ok(e); i++)
         if (m->buffers[i].bytes) {
             struct tsr_storage *before = m->buffers[i].storage;
-            m->buffers[i].storage = tsr__storage_new(e, m->buffers[i].bytes, TSR_CAT_BUFFER);
+            m->buffers[i].storage =
+                tsr__storage_new(e, m->buffers[i].bytes, stays ? TSR_CAT_BUFFER : TSR_CAT_INIT);
             tsr__storage_release(e, &before);
             init_buffer(e, m, m->buffers[i].storage);
         }
@@ -188,9 +190,10 @@ static bool is_first_child(const struct tsr_module *m, size_t at)
     return true;
 }
 
-/* How often each shard will be made. */
-static void count_applied(const struct tsr_module *m)
+/* How often each shard and buffer will be made. */
+static void count_applied(struct tsr_module *m)
 {
+    m->n_applied++;
     for (size_t i = 0; i < m->n_children; i++)
         if (is_first_child(m, i))
             count_applied(m->children[i]);

@@ -31,6 +31,7 @@ static const char *const keys[] = {"api",
                                    "dialect",
                                    "tp",
                                    "offload",
+                                   "train.weight_decay",
                                    "loss.read",
                                    "sync_each_step"};
 
