@@ -51,7 +51,9 @@ struct tsr_fsdp_param {
     /* Of the initialisation: how often shards are made, at each place of the parameter and with
      * each parent of its module, and how many were. */
     size_t n_applied, n_made;
-    int shard_dim; /* -1: replicated */
+    bool is_registered; /* the wrapped module has been made, and has taken the shard over ... */
+    struct tsr_storage *registered; /* ... whose predecessor it keeps until it is made again */
+    int shard_dim;                  /* -1: replicated */
     uint64_t local[TSR_MAX_DIMS], padded[TSR_MAX_DIMS];
     uint64_t local_numel, shard_numel; /* of this rank; padded */
     bool full_precision; /* 2.15: this parameter keeps its dtype (param_dtype_override) */

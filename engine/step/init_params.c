@@ -87,7 +87,10 @@ static void init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, struct ts
     f->sharded =
         tsr__storage_new(e, f->local_numel * item, stays ? TSR_CAT_SHARDED_PARAM : TSR_CAT_INIT);
     tsr__storage_release(e, held);
-    *held = before;
+    if (f->is_registered)
+        f->registered = before;
+    else
+        *held = before;
     if (f->local_numel == f->shard_numel)
         init_values(e, f->param, f->sharded);
 }
@@ -108,6 +111,8 @@ static void pad_shards(struct tsr_engine *e, const struct tsr_module *m)
             struct tsr_fsdp_param *f = s->groups[k]->params[i];
             uint64_t bytes = f->shard_numel * tsr_dtype_bytes(f->param->dtype);
             struct tsr_storage *before = f->sharded;
+            f->is_registered = true;
+            tsr__storage_release(e, &f->registered);
             if (!before || before->space != TSR_SPACE_DEVICE || before->bytes == bytes)
                 continue;
             f->sharded = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_PARAM);

@@ -60,7 +60,8 @@ works memory "$input"
 fails 2 "memory: no file given" "SCENARIO.json" -- memory
 fails 2 "memory: found a second file, b; allowed: one" -- memory "$golden" b
 fails 2 "memory: unknown option --timelin" "nearest: --timeline" -- memory "$golden" --timelin x
-fails 2 "unknown option --set" -- memory "$golden" --set batch=2
+fails 2 "found --set without --strategy" allowed -- memory "$golden" --set batch=2
+fails 2 "found --rank without --strategy" allowed -- memory "$golden" --rank 1
 fails 2 "--out" -- memory "$golden" -o
 fails 2 "memory: found $tmp/one for --out and for --timeline" "two different files" -- memory "$golden" -o "$tmp/one" -t "$tmp/one"
 [ ! -e "$tmp/one" ] || complain "one file for two things"

@@ -16,7 +16,7 @@ LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_s
          "max_position_embeddings": 256, "tie_word_embeddings": False}
 BUILT_IN = {"plain": {}, "full": {"checkpoint": "full", "reshard_after_forward": 2, "backward_prefetch": 1},
             "hsdp": {"mesh": {"replicate": 2, "shard": 4}, "accumulation": {"steps": 2, "mode": "no_all_reduce"},
-                     "optimizer": {"name": "sgd", "variant": "loop"}},
+                     "optimizer": {"variant": "loop"}},
             "offload": {"offload": "cpu_pinned", "clip": False, "wrap": "block_embed_head"}, "ddp": {"api": "ddp"}}
 TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replicate", "optimizer": {"variant": "loop"}}}
 

@@ -237,6 +237,11 @@ tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, 
     TSR_TRY(tsr_prepare_file("--timeline", args->timeline));
     if (args->strategy)
         return of_strategy(args);
+    if (args->n_sets || args->rank)
+        return tsr_fail(TSR_ECONFIG,
+                        "memory: found %s without --strategy; allowed: beside an experiment and "
+                        "its --strategy, a scenario says all itself",
+                        args->n_sets ? "--set" : "--rank");
     TSR_TRY(tsr_memory_scenario_load(args->file, args->trace, &s));
     tsr_status status = emit(&s, false, &plain);
     if (status == TSR_OK)
