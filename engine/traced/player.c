@@ -184,8 +184,8 @@ static void play_alloc(struct playing *p, const struct tsr_traced_event *ev)
     if (p->step->mark == TSR_TRACED_INPUTS) {
         if (slot->storage->category == TSR_CAT_INPUTS)
             copy_batch(e, slot->storage);
-    } else if (!TSR_PUSH(p->t->fresh, p->t->n_fresh, p->t->cap_fresh, slot->storage)) {
-        TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
+    } else {
+        (void)TSR__ARENA_PUSH(e, p->t->fresh, p->t->n_fresh, p->t->cap_fresh, slot->storage);
     }
 }
 
