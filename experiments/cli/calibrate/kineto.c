@@ -274,7 +274,7 @@ tsr_status tsr_kineto_read(const char *path, uint32_t most, struct tsr_times *ti
     char *bytes = NULL;
     size_t n = 0;
     *out = (struct tsr_kineto){0};
-    TSR_TRY(tsr_gz_load(path, &bytes, &n));
+    TSR_TRY(tsr_gz_load(path, TSR_GZ_BYTES, &bytes, &n));
     json_t *root = tsr_json_loadb(bytes, n, TSR_TEXT_MANY_VALUES, &error);
     free(bytes);
     if (!root)

@@ -14,13 +14,13 @@
 enum { STEP = 1 << 16 };
 
 /* gzread() reads files that are not compressed as they are. */
-static tsr_status read_open(gzFile file, const char *path, char **out, size_t *n)
+static tsr_status read_open(gzFile file, const char *path, size_t most, char **out, size_t *n)
 {
     size_t cap = 0;
     for (int got = 1; got > 0; *n += (size_t)got) {
-        if (*n > TSR_GZ_BYTES)
-            return tsr_fail(TSR_ECONFIG, "%s: more than %d MiB of text; allowed: up to that", path,
-                            TSR_GZ_BYTES >> 20);
+        if (*n > most)
+            return tsr_fail(TSR_ECONFIG, "%s: more than %zu MiB of text; allowed: up to that", path,
+                            most >> 20);
         if (*n + STEP > cap) {
             cap = cap ? 2 * cap : 2 * STEP;
             char *more = realloc(*out, cap);
@@ -39,7 +39,7 @@ static tsr_status read_open(gzFile file, const char *path, char **out, size_t *n
     return TSR_OK;
 }
 
-tsr_status tsr_gz_load(const char *path, char **out, size_t *n)
+tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n)
 {
     const char *why;
     *out = NULL;
@@ -52,7 +52,7 @@ tsr_status tsr_gz_load(const char *path, char **out, size_t *n)
     }
     if (!file)
         return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
-    tsr_status status = read_open(file, path, out, n);
+    tsr_status status = read_open(file, path, most, out, n);
     gzclose(file);
     if (status != TSR_OK) {
         free(*out);
@@ -61,9 +61,9 @@ tsr_status tsr_gz_load(const char *path, char **out, size_t *n)
     return status;
 }
 #else
-tsr_status tsr_gz_load(const char *path, char **out, size_t *n)
+tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n)
 {
-    TSR_TRY(tsr_text_read(path, TSR_GZ_BYTES, out, n));
+    TSR_TRY(tsr_text_read(path, most, out, n));
     if (*n < 2 || memcmp(*out, "\x1f\x8b", 2) != 0)
         return TSR_OK;
     free(*out);

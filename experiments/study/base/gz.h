@@ -5,13 +5,13 @@
 
 #include "engine/program/base.h"
 
-/* What a recording may hold once it is decompressed: a kilobyte can be made to grow a thousandfold.
- */
-enum { TSR_GZ_BYTES = 256 << 20 };
+/* What a file may hold once it is decompressed, as a kilobyte can be made to grow a thousandfold:
+ * what PyTorch wrote of a real run, and recordings. */
+enum { TSR_GZ_BYTES = 256 << 20, TSR_GZ_RECORDING_BYTES = 128 << 20 };
 
 /* All bytes of a file, decompressed if they are gzip's; the caller frees *out, which is never NULL.
- * Errors: TSR_ECONFIG: it cannot be opened, is damaged, has more than TSR_GZ_BYTES, or is
+ * Errors: TSR_ECONFIG: it cannot be opened, is damaged, has more than `most` bytes, or is
  * compressed and this is a build without zlib; TSR_ENOMEM. */
-tsr_status tsr_gz_load(const char *path, char **out, size_t *n) TSR_MUST_USE;
+tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n) TSR_MUST_USE;
 
 #endif

@@ -19,7 +19,7 @@ static tsr_status load_json(const char *path, json_t **out)
     char *text = NULL;
     size_t n = 0;
     json_error_t error;
-    TSR_TRY(tsr_gz_load(path, &text, &n));
+    TSR_TRY(tsr_gz_load(path, TSR_GZ_RECORDING_BYTES, &text, &n));
     *out = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);
     free(text);
     return *out ? TSR_OK : tsr_fail(TSR_ECONFIG, "%s:%d: %s", path, error.line, error.text);

@@ -406,7 +406,7 @@ tsr_status tsr_diff_load_snapshot(const char *path, struct tsr_diff_run *run)
     char *bytes = NULL;
     size_t n = 0;
     run->kind = "snapshot";
-    TSR_TRY(tsr_gz_load(path, &bytes, &n));
+    TSR_TRY(tsr_gz_load(path, TSR_GZ_BYTES, &bytes, &n));
     tsr_status status = tsr_unpickle(path, bytes, n, &run->arena, &root);
     free(bytes);
     s.root = root;
