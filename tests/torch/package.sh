@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The Python package of experiments/torch in an environment of its own, which is made once and kept in
-# .cache/torch (5 GiB: PyTorch's CUDA build, without a GPU). Exit status 77: it cannot be made here.
+# The Python package of experiments/torch in an environment of its own, which TESSERA_TORCH=install makes once, in
+# .cache/torch (5 GiB: PyTorch's CUDA build, without a GPU; nobody is to load that unasked). Exit status 77: there is none.
 set -euo pipefail
 versions="torch==2.11.0 transformers==5.23.0 numpy setuptools<82 wheel"
 cache=$TSR_SOURCE_DIR/.cache/torch
@@ -15,12 +15,16 @@ usable() { # PYTHON
 assert torch.__version__ >= "2.11" and torch.version.cuda' 2>/dev/null
 }
 
-python=${TESSERA_TORCH:-$cache/bin/python}
+asked=${TESSERA_TORCH:-}
+[ "$asked" = install ] && asked=
+python=${asked:-$cache/bin/python}
 if ! usable "$python"; then
-    [ -z "${TESSERA_TORCH:-}" ] || skip "$TESSERA_TORCH has no torch 2.11 with CUDA, transformers, setuptools, wheel"
+    [ -z "$asked" ] || skip "$asked has no torch 2.11 with CUDA, transformers, setuptools, wheel"
     [ "$(uname -sm)" = "Linux x86_64" ] || skip "the stand-in is for Linux on x86-64"
     python3 -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
         skip "no Python 3.10 with venv"
+    [ "${TESSERA_TORCH:-}" = install ] ||
+        skip "no PyTorch: TESSERA_TORCH=install makes .cache/torch (5 GB), TESSERA_TORCH=PYTHON takes one that has it"
     mkdir -p "$cache"
     [ "$(df --output=avail -k "$cache" | tail -n 1)" -gt 10000000 ] || skip "less than 10 GB of disk left"
     python3 -m venv "$cache"
