@@ -168,19 +168,22 @@ static struct sized *sort_start(const struct tsr_diff_run *run)
     return out;
 }
 
+/* The next two of equal size, *i of a and *k of b (both by size): false at an end. */
+static bool next_equal(const struct sized *a, size_t n, const struct sized *b, size_t m, size_t *i,
+                       size_t *k)
+{
+    while (*i < n && *k < m && a[*i].bytes != b[*k].bytes)
+        ++*(a[*i].bytes < b[*k].bytes ? i : k);
+    return *i < n && *k < m;
+}
+
 /* Blocks of equal size are paired in the order in which they were allocated. */
 static tsr_status take_start(const struct tsr_diff_run *known, struct tsr_diff_run *snapshot)
 {
     struct sized *a = sort_start(known), *b = sort_start(snapshot);
     tsr_status status = a && b ? TSR_OK : tsr_no_memory("blocks of two runs");
-    for (size_t i = 0, k = 0; status == TSR_OK && i < known->n_start && k < snapshot->n_start;) {
-        if (a[i].bytes != b[k].bytes) {
-            if (a[i].bytes < b[k].bytes)
-                i++;
-            else
-                k++;
-            continue;
-        }
+    size_t i = 0, k = 0;
+    while (status == TSR_OK && next_equal(a, known->n_start, b, snapshot->n_start, &i, &k)) {
         const struct tsr_diff_block *from = &known->blocks[a[i++].at];
         struct tsr_diff_block *to = &snapshot->blocks[b[k++].at];
         to->category = from->category;
@@ -249,14 +252,7 @@ static struct sized *sort_left(const struct tsr_diff_run *run, const bool *has, 
 static tsr_status take_left(const struct tsr_diff_run *known, const struct sized *a, size_t n,
                             struct tsr_diff_run *snapshot, const struct sized *b, size_t m)
 {
-    for (size_t i = 0, k = 0; i < n && k < m;) {
-        if (a[i].bytes != b[k].bytes) {
-            if (a[i].bytes < b[k].bytes)
-                i++;
-            else
-                k++;
-            continue;
-        }
+    for (size_t i = 0, k = 0; next_equal(a, n, b, m, &i, &k);) {
         struct tsr_diff_block *block = &snapshot->blocks[snapshot->of_point[b[k++].at]];
         size_t partner = a[i++].at;
         if (block->category != TSR_DIFF_UNKNOWN)

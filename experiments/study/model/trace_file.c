@@ -1,4 +1,4 @@
-/* trace_file.c: reads the file of a traced model: unpacks it, checks its hash, and hands its parts
+/* trace_file.c: reads the file of a traced model, checks its hash, and hands its parts
  * to trace_parts.c and trace_variants.c.
  */
 #include "experiments/study/model/trace_file.h"
@@ -6,75 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
+#include "experiments/study/base/gz.h"
 #include "experiments/study/model/model.h"
 #include "experiments/study/model/trace_json.h"
-#include "sim/base/files.h"
 #include "sim/base/json_load.h"
 #include "sim/base/sha256.h"
 
-#ifdef TSR_HAVE_ZLIB
-#include <zlib.h>
-#endif
-
-enum { VERSION = 1, MAX_BYTES = 64 << 20, STEP = 1 << 16 };
-
-/* ---- unpacking ------------------------------------------------------------------------------- */
-
-#ifdef TSR_HAVE_ZLIB
-static tsr_status inflate_all(gzFile file, const char *path, char **out, size_t *n)
-{
-    size_t cap = 0;
-    for (int got = 1; got > 0; *n += (size_t)got) {
-        if (*n > MAX_BYTES)
-            return tsr_fail(TSR_ECONFIG, "%s: more than %d MiB of text; allowed: up to that", path,
-                            MAX_BYTES >> 20);
-        if (*n + STEP > cap) {
-            cap = cap ? 2 * cap : 16 * STEP;
-            char *more = realloc(*out, cap);
-            if (!more)
-                return tsr_no_memory(path);
-            *out = more;
-        }
-        got = gzread(file, *out + *n, STEP);
-        if (got < 0)
-            return tsr_fail(TSR_ECONFIG, "%s: is damaged: it cannot be decompressed", path);
-    }
-    int code = Z_OK;
-    (void)gzerror(file, &code);
-    if (code != Z_OK && code != Z_STREAM_END)
-        return tsr_fail(TSR_ECONFIG, "%s: is damaged: it ends too early", path);
-    return TSR_OK;
-}
-
-static tsr_status unpack(const char *path, char **text, size_t *n)
-{
-    const char *why;
-    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why);
-    gzFile file = fd >= 0 ? gzdopen(fd, "rb") : NULL;
-    if (fd >= 0 && !file) {
-        (void)close(fd);
-        return tsr_no_memory(path);
-    }
-    if (!file)
-        return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
-    tsr_status status = inflate_all(file, path, text, n);
-    gzclose(file);
-    return status;
-}
-#else
-static tsr_status unpack(const char *path, char **text, size_t *n)
-{
-    TSR_TRY(tsr_text_read(path, MAX_BYTES, text, n));
-    if (*n < 2 || (*text)[0] != '\x1f')
-        return TSR_OK;
-    return tsr_fail(TSR_ECONFIG,
-                    "%s: this tessera was built without zlib; allowed: a trace that was "
-                    "decompressed (gunzip)",
-                    path);
-}
-#endif
+enum { VERSION = 1, MAX_BYTES = 64 << 20 };
 
 /* ---- the hash -------------------------------------------------------------------------------- */
 
@@ -207,7 +146,7 @@ tsr_status tsr_traced_file_load(const char *path, struct tsr_traced_file *out)
     tsr_arena_init(&out->arena);
     struct tsr__trace_reader r = {path, &out->arena, out};
     out->path = tsr_arena_printf(&out->arena, "%s", path);
-    tsr_status status = out->path ? unpack(path, &text, &n) : tsr_no_memory(path);
+    tsr_status status = out->path ? tsr_gz_load(path, MAX_BYTES, &text, &n) : tsr_no_memory(path);
     json_t *root = NULL;
     if (status == TSR_OK) {
         root = tsr_json_loadb(text, n, TSR_TEXT_MANY_VALUES, &error);

@@ -1,32 +1,12 @@
-/* report_pickle.c: the operations of pickle protocol 4 that a snapshot needs (PEP 3154; the codes
- * are those of Python's pickletools).
+/* report_pickle.c: the operations of pickle protocol 4 that a snapshot needs (PEP 3154).
  */
 #include "experiments/study/snapshot/report_pickle.h"
 
 #include <string.h>
 
-enum {
-    PROTOCOL = 4,
-    OP_PROTO = 0x80,
-    OP_STOP = '.',
-    OP_TRUE = 0x88,
-    OP_FALSE = 0x89,
-    OP_UINT8 = 'K',
-    OP_UINT16 = 'M',
-    OP_INT32 = 'J',
-    OP_LONG = 0x8a, /* length in a byte, then two's complement */
-    OP_FLOAT = 'G', /* big-endian */
-    OP_SHORT_TEXT = 0x8c,
-    OP_TEXT = 'X',
-    OP_DICT = '}',
-    OP_LIST = ']',
-    OP_SET_ITEM = 's',
-    OP_APPEND = 'a',
-    OP_PAIR = 0x86,
-    OP_REMEMBER = 0x94,
-    OP_GET = 'h',
-    OP_LONG_GET = 'j'
-};
+#include "experiments/study/snapshot/pickle_codes.h"
+
+enum { PROTOCOL = 4 };
 
 static void put(const struct tsr__pickle *pickle, int byte)
 {
@@ -124,7 +104,7 @@ void tsr__pickle_append(struct tsr__pickle *pickle)
 
 void tsr__pickle_pair(struct tsr__pickle *pickle)
 {
-    put(pickle, OP_PAIR);
+    put(pickle, OP_TUPLE_2);
 }
 
 uint32_t tsr__pickle_remember(struct tsr__pickle *pickle)

@@ -1,6 +1,5 @@
 /* unpickle.c: a stack machine for the operations of a pickle that only make data (PEP 307, 3154 and
- * 574; the codes are those of Python's pickletools). It is no recursion: what is nested deeply
- * costs no stack of ours.
+ * 574). It is no recursion: what is nested deeply costs no stack of ours.
  */
 #include "experiments/study/snapshot/unpickle.h"
 
@@ -8,49 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/snapshot/pickle_codes.h"
 #include "sim/base/text_check.h"
 
 enum { LEAST_PROTOCOL = 2, MOST_PROTOCOL = 5 };
-
-enum {
-    OP_MARK = '(',
-    OP_STOP = '.',
-    OP_POP = '0',
-    OP_POP_MARK = '1',
-    OP_DUP = '2',
-    OP_FLOAT = 'G', /* big-endian */
-    OP_INT32 = 'J',
-    OP_UINT8 = 'K',
-    OP_UINT16 = 'M',
-    OP_NONE = 'N',
-    OP_TEXT = 'X',
-    OP_APPEND = 'a',
-    OP_DICT_OF = 'd',
-    OP_APPENDS = 'e',
-    OP_GET = 'h',
-    OP_LONG_GET = 'j',
-    OP_LIST_OF = 'l',
-    OP_PUT = 'q',
-    OP_LONG_PUT = 'r',
-    OP_SET_ITEM = 's',
-    OP_TUPLE = 't',
-    OP_SET_ITEMS = 'u',
-    OP_LIST = ']',
-    OP_DICT = '}',
-    OP_EMPTY_TUPLE = ')',
-    OP_PROTO = 0x80,
-    OP_TUPLE_1 = 0x85,
-    OP_TUPLE_2 = 0x86,
-    OP_TUPLE_3 = 0x87,
-    OP_TRUE = 0x88,
-    OP_FALSE = 0x89,
-    OP_LONG = 0x8a,  /* length in a byte, then two's complement */
-    OP_LONG4 = 0x8b, /* length in four */
-    OP_SHORT_TEXT = 0x8c,
-    OP_LONG_TEXT = 0x8d,
-    OP_REMEMBER = 0x94,
-    OP_FRAME = 0x95
-};
 
 /* Those that import, call or build: c, R, b, i, o, P, Q, NEWOBJ, EXT1 to EXT4, NEWOBJ_EX,
  * STACK_GLOBAL. */

@@ -1,20 +1,8 @@
-/* The driver, cuBLAS and cuDNN as PyTorch calls them: nothing is computed, handles are numbers. A
- * function that ignores its arguments is defined without them. */
+/* The driver, cuBLAS and cuDNN as PyTorch calls them: nothing is computed, handles are numbers. */
 #include "standin.h"
 #include <stdlib.h>
 #include <string.h>
 
-#define NOTHING(name)     \
-    EXPORT int name(void) \
-    {                     \
-        return 0;         \
-    }
-#define NEW_HANDLE(name)            \
-    EXPORT int name(void **handle)  \
-    {                               \
-        *handle = standin_handle(); \
-        return 0;                   \
-    }
 #define NUMBER_AT_2(name, number)             \
     EXPORT int name(void *handle, int *value) \
     {                                         \

@@ -23,18 +23,6 @@ int standin_cuda_version(void)
     return 1000 * major + 10 * minor;
 }
 
-#define NOTHING(name)     \
-    EXPORT int name(void) \
-    {                     \
-        return 0;         \
-    }
-#define NEW_HANDLE(name)            \
-    EXPORT int name(void **handle)  \
-    {                               \
-        *handle = standin_handle(); \
-        return 0;                   \
-    }
-
 /* Memory of the device and of the host. */
 
 EXPORT int cudaMalloc(void **address, size_t bytes)

@@ -8,6 +8,19 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+/* Functions of which all are alike. What ignores its arguments is defined without them. */
+#define NOTHING(name)     \
+    EXPORT int name(void) \
+    {                     \
+        return 0;         \
+    }
+#define NEW_HANDLE(name)            \
+    EXPORT int name(void **handle)  \
+    {                               \
+        *handle = standin_handle(); \
+        return 0;                   \
+    }
+
 /* A new handle (stream, event, library context): never zero, never dereferenced. */
 void *standin_handle(void);
 
