@@ -181,7 +181,7 @@ static bool begin_resume(void)
 }
 
 /* The records as they are, behind a head that is right for them, or (an odd first byte) the whole
- * file. The texts of whatever is taken end; its figures are those of whoever made a right sum. */
+ * file. Whatever is taken can be printed. */
 static void plan_resume(const uint8_t *data, size_t n)
 {
     uint64_t record_bytes, n_records, check;
@@ -208,8 +208,7 @@ static void plan_resume(const uint8_t *data, size_t n)
         for (size_t i = 0; i < searched.space.n; i++) {
             const struct tsr_plan_measure *m = tsr_plan_kept_of(&searched, i, false);
             if (m)
-                printf("%s%s%s%s%s\n", m->row.strategy, m->row.summary, m->row.failure,
-                       m->row.remedy, m->row.peak_module);
+                tsr__put_rows_csv(stdout, &m->row, 1);
         }
     tsr_plan_past_destroy(searched.past);
     searched.past = NULL;

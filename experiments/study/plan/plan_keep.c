@@ -4,6 +4,7 @@
  * The file is a head and records as they are in memory: it is read by the program that wrote it, on
  * the machine that wrote it, or refused. */
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -75,38 +76,77 @@ static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
     return TSR_OK;
 }
 
-static bool ends(const char *text, size_t room)
+/* What the bytes of a member may be: a text that ends in its room, or a number from least to most.
+ * With others it may not even be looked at as a bool, an enumeration or a text. */
+struct member {
+    size_t at, bytes;
+    bool is_number;
+    int least, most;
+};
+
+#define ROOM(member) offsetof(struct record, m.row.member), sizeof(((struct tsr_row *)0)->member)
+#define TEXT(member)              \
+    {                             \
+        ROOM(member), false, 0, 0 \
+    }
+#define NUMBER(member, least, most)     \
+    {                                   \
+        ROOM(member), true, least, most \
+    }
+
+static const struct member members[] = {
+    {offsetof(struct record, simulated), sizeof(bool), true, 0, 1},
+    {offsetof(struct record, m.bound.known), sizeof(bool), true, 0, 1},
+    TEXT(strategy),
+    TEXT(summary),
+    TEXT(changes.words),
+    TEXT(failure),
+    TEXT(remedy),
+    TEXT(peak_module),
+    TEXT(peak_phase),
+    NUMBER(failure_status, 0, 255),
+    NUMBER(oom_phase, 0, TSR_N_PHASES),
+    NUMBER(trains, 0, 1),
+    NUMBER(measured, 0, 1),
+    NUMBER(fits, TSR_FITS_UNKNOWN, TSR_FITS_RETRIES),
+    NUMBER(fit.is_known, 0, 1),
+    NUMBER(fit.has_nccl, 0, 1),
+    NUMBER(fit.verdict, TSR_FITS_UNKNOWN, TSR_FITS_RETRIES),
+};
+
+static const struct member in_sections[] = {TEXT(sections[0].module), TEXT(sections[0].phase),
+                                            NUMBER(sections[0].there, 0, 1)};
+
+static bool holds(const char *record, const struct member *member, size_t shift)
 {
-    return memchr(text, 0, room) != NULL;
+    const char *at = record + member->at + shift;
+    int value = (unsigned char)*at;
+    if (!member->is_number)
+        return memchr(at, 0, member->bytes) != NULL;
+    if (member->bytes == sizeof value)
+        memcpy(&value, at, sizeof value);
+    return value >= member->least && value <= member->most;
 }
 
 /* What a search has left is taken as it is; a record that none can have would be read beyond. */
-static bool is_possible(const struct record *record, size_t n_space)
+static bool is_possible(const char *record, size_t n_space)
 {
-    const struct tsr_row *row = &record->m.row;
-    unsigned char simulated;
-    memcpy(&simulated, &record->simulated, sizeof simulated);
-    bool good = record->index < n_space && simulated <= 1;
-    good = good && ends(row->strategy, sizeof row->strategy) &&
-           ends(row->summary, sizeof row->summary) &&
-           ends(row->changes.words, sizeof row->changes.words) &&
-           ends(row->failure, sizeof row->failure) && ends(row->remedy, sizeof row->remedy) &&
-           ends(row->peak_module, sizeof row->peak_module) &&
-           ends(row->peak_phase, sizeof row->peak_phase);
-    for (int i = 0; i < TSR_N_SECTIONS; i++)
-        good = good && ends(row->sections[i].module, sizeof row->sections[i].module) &&
-               ends(row->sections[i].phase, sizeof row->sections[i].phase);
+    uint64_t index;
+    memcpy(&index, record + offsetof(struct record, index), sizeof index);
+    bool good = index < n_space;
+    for (size_t k = 0; k < sizeof members / sizeof *members; k++)
+        good = good && holds(record, &members[k], 0);
+    for (size_t k = 0; k < sizeof in_sections / sizeof *in_sections; k++)
+        for (size_t i = 0; i < TSR_N_SECTIONS; i++)
+            good = good && holds(record, &in_sections[k], i * sizeof(struct tsr_section_peak));
     return good;
 }
 
 static bool all_possible(const char *records, size_t n, size_t n_space)
 {
-    struct record record;
     bool good = true;
-    for (size_t i = 0; i < n && good; i++) {
-        memcpy(&record, records + i * sizeof record, sizeof record);
-        good = is_possible(&record, n_space);
-    }
+    for (size_t i = 0; i < n && good; i++)
+        good = is_possible(records + i * sizeof(struct record), n_space);
     return good;
 }
 
