@@ -171,7 +171,8 @@ tsr_status tsr_temp_file(const char *text, const char *ending, char *path, size_
         snprintf(path, size, "%s/tessera-XXXXXX%s", folder && *folder ? folder : "/tmp", ending);
     int fd = n > 0 && (size_t)n < size ? mkstemps(path, (int)strlen(ending)) : -1;
     if (fd < 0)
-        return tsr_fail(TSR_EIO, "%s: cannot be made", path);
+        return tsr_fail(TSR_EIO, "%s: cannot be made: %s; TMPDIR names another folder", path,
+                        strerror(errno));
     size_t length = strlen(text);
     bool ok = write(fd, text, length) == (ssize_t)length;
     ok = close(fd) == 0 && ok;

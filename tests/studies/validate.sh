@@ -25,6 +25,11 @@ if command -v gnuplot >/dev/null; then
     done
 fi
 
+# A machine that cannot write is at fault itself: no row is called not modelled because of it.
+export TMPDIR="$tmp/none"
+fails 1 "$tmp/none/tessera-" "No such file or directory; TMPDIR names another folder" -- validate "$tmp/lf.csv"
+unset TMPDIR
+
 # Ranges of GPUs, rows without a figure or an id, rows that are refused.
 head -n 1 "$tables/other_training.csv" | sed 's/^row_id,//' >"$tmp/other.csv"
 {

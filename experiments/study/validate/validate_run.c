@@ -172,7 +172,8 @@ tsr_status tsr_outcome_check_sets(const char *const *sets, size_t n_sets)
     tsr_status status = tsr_recipe_load(&none, sets, n_sets, "", 1, &experiment);
     if (status == TSR_OK)
         tsr_experiment_fini(&experiment);
-    else if (!strncmp(tsr_error_text(), own, sizeof own - 1))
+    else if (status == TSR_EIO || status == TSR_ENOMEM || /* of the machine, not of a row */
+             !strncmp(tsr_error_text(), own, sizeof own - 1))
         return status;
     return TSR_OK; /* what else an experiment needs is the row's */
 }
