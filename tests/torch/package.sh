@@ -13,6 +13,7 @@ rm -rf "$work/source/build" "$work"/source/tessera/*.so
     cat "$work/log"
     exit 1
 }
+"$TSR_SOURCE_DIR/tests/install/run_paths.sh" "$work/site"
 cd "$TSR_SOURCE_DIR/tests/torch"
 export PYTHONPATH=$work/site PYTHONDONTWRITEBYTECODE=1
 "$python" -m unittest -q test_check test_pitfalls test_trace
