@@ -230,6 +230,8 @@ static tsr_status check_ddp(const struct tsr_engine *e, const struct tsr_ddp_opt
     if (!e->tree.root || e->reducer)
         return tsr_fail(TSR_EASSERT, e->tree.root ? "replicate has already been applied to the root"
                                                   : "the engine has no model");
+    if (e->fsdp1)
+        return tsr_fail(TSR_EUNSUPPORTED, "ddp beside fsdp1 is not modelled");
     if (e->tree.root->state)
         return tsr_fail(TSR_ERUNTIME, "Cannot apply `replicate()` on a Module already managed by "
                                       "`fully_shard`");

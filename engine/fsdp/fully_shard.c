@@ -208,6 +208,11 @@ static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, 
         .e = e, .options = options ? options : &defaults, .replicate = replicate};
     struct tsr_state *s = NULL;
     TSR_TRY(check_modules(&c, modules, n, replicate ? "replicate" : "fully_shard"));
+    if (e->fsdp1)
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "%s beside fsdp1 is not modelled (PyTorch would shard flat parameters that "
+                        "it finds below '%s' a second time)",
+                        replicate ? "replicate" : "fully_shard", modules[0]->fqn);
     if ((c.options->mirror || c.options->direct || c.options->folds) &&
         c.options->offload != TSR_OFFLOAD_NONE)
         return tsr_fail(TSR_EVALUE,

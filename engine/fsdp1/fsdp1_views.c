@@ -10,6 +10,8 @@
  */
 #include "engine/fsdp1/fsdp1.h"
 
+#include <string.h>
+
 static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                           struct tsr_tensor **grad_in)
 {
@@ -190,7 +192,9 @@ void tsr__fsdp1_drop_views(struct tsr_flat *f)
  * With use_orig_params they see each original parameter's part of the shard. Which parts a shard
  * has differs from rank to rank, but not their sum. So that ranks remain alike, a shard counts as
  * as many pieces of equal size as the rank with the most original parameters has: that rank's
- * kernels and states in number, and every rank's in bytes. */
+ * kernels and states in number, and every rank's in bytes. A piece has one dimension, as PyTorch's
+ * views of shards have: recipes that decay matrices only decay none. NO_SHARD's views are the
+ * original parameters. */
 
 /* Original parameters of which the fullest rank has some. */
 static uint64_t most_parts(const struct tsr_flat *f)
@@ -214,7 +218,9 @@ static bool push(struct tsr_engine *e, struct tsr_param *p)
     return TSR__ARENA_PUSH(e, all->step, all->n_step, all->cap_step, p);
 }
 
-static void make_piece(struct tsr_engine *e, struct tsr_flat *f, uint64_t begin, uint64_t numel)
+/* `original`: the parameter whose shape the piece has; NULL: it has one dimension. */
+static void make_piece(struct tsr_engine *e, struct tsr_flat *f, uint64_t begin, uint64_t numel,
+                       const struct tsr_param *original)
 {
     struct tsr_param *p = tsr_arena_alloc(&e->arena, sizeof *p);
     struct tsr_fsdp_param *s = tsr_arena_alloc(&e->arena, sizeof *s);
@@ -226,6 +232,10 @@ static void make_piece(struct tsr_engine *e, struct tsr_flat *f, uint64_t begin,
     *s = *f->shard;
     p->id = (uint32_t)(e->tree.n_params - 1);
     p->shape[0] = p->numel = numel * f->all->shard_size;
+    if (original) {
+        p->n_dims = original->n_dims;
+        memcpy(p->shape, original->shape, sizeof p->shape);
+    }
     p->fsdp = s;
     s->param = p;
     s->sharded = s->grad = NULL;                        /* ranges of the flat parameter's ... */
@@ -237,9 +247,13 @@ static void make_piece(struct tsr_engine *e, struct tsr_flat *f, uint64_t begin,
 static void cut(struct tsr_engine *e, struct tsr_flat *f)
 {
     uint64_t n = most_parts(f), numel = f->shard->shard_numel;
+    for (size_t i = 0; i < f->n && f->all->shard_size == 1 && tsr__ok(e); i++)
+        make_piece(e, f, f->begin[i], f->params[i]->numel, f->params[i]);
+    if (f->all->shard_size == 1)
+        return;
     for (uint64_t k = 0; k < n && tsr__ok(e); k++) {
         uint64_t begin = numel * k / n;
-        make_piece(e, f, begin, numel * (k + 1) / n - begin);
+        make_piece(e, f, begin, numel * (k + 1) / n - begin, NULL);
     }
 }
 

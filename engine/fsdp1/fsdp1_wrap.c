@@ -251,6 +251,27 @@ static tsr_status register_group(struct tsr_engine *e, struct tsr_state *s, stru
     return TSR_OK;
 }
 
+/* PyTorch cannot flatten DTensors. Modules that are not inside of each other may be wrapped by both
+ * APIs there, in either order, which is not modelled. */
+static tsr_status check_others(const struct tsr_engine *e, const struct tsr_module *m)
+{
+    for (size_t i = 0; i < e->fsdp->n_states; i++) {
+        const struct tsr_state *s = e->fsdp->states[i];
+        for (size_t k = 0; k < s->n_modules && !s->flat; k++)
+            if (tsr__module_contains(m, s->modules[k]))
+                return tsr_fail(TSR_ERUNTIME,
+                                "aten.cat.default: got mixed torch.Tensor and DTensor: '%s' has "
+                                "parameters that fully_shard or replicate manages",
+                                s->modules[k]->fqn);
+        if (!s->flat)
+            return tsr_fail(TSR_EUNSUPPORTED,
+                            "fsdp1 beside fully_shard or replicate is not modelled");
+    }
+    if (e->reducer)
+        return tsr_fail(TSR_EUNSUPPORTED, "fsdp1 beside ddp is not modelled");
+    return TSR_OK;
+}
+
 static tsr_status check_call(const struct tsr_engine *e, const struct tsr_module *m)
 {
     if (m->no_forward)
@@ -258,11 +279,7 @@ static tsr_status check_call(const struct tsr_engine *e, const struct tsr_module
                         m->fqn);
     if (m->state)
         return tsr_fail(TSR_EASSERT, "module '%s' is wrapped already", m->fqn);
-    for (size_t i = 0; i < e->fsdp->n_states; i++)
-        if (!e->fsdp->states[i]->flat)
-            return tsr_fail(TSR_EVALUE, "fsdp1 beside fully_shard or replicate is not modelled");
-    if (e->reducer)
-        return tsr_fail(TSR_EVALUE, "fsdp1 beside ddp is not modelled");
+    TSR_TRY(check_others(e, m));
     if (e->config.init != TSR_INIT_META)
         return tsr_fail(TSR_EUNSUPPORTED, "a model that is built whole is not modelled with fsdp1");
     return TSR_OK;

@@ -11,7 +11,7 @@
 enum { W = 1026, INNER = 4097, VOCAB = 64, BLOCKS = 6, RANKS = 4 };
 
 struct options {
-    bool ties, freezes, skips_last, no_limit, keeps, clips, post, root_only;
+    bool ties, freezes, skips_last, no_limit, keeps, clips, post, root_only, decays, matrices;
     uint32_t micro, ranks;
     uint64_t device_bytes;
     tsr_dtype param;
@@ -79,11 +79,14 @@ static void run(struct recording *r, const struct options *o)
 {
     make(r, o);
     ok(wrap_all(r, o));
-    ok(tsr_step_configure(r->e, &(struct tsr_step_config){.batch = 8,
-                                                          .seq = 64,
-                                                          .n_micro = o->micro ? o->micro : 1,
-                                                          .clip = o->clips,
-                                                          .optimizer = TSR_OPT_ADAMW_FOREACH}));
+    ok(tsr_step_configure(r->e, &(struct tsr_step_config){
+                                    .batch = 8,
+                                    .seq = 64,
+                                    .n_micro = o->micro ? o->micro : 1,
+                                    .clip = o->clips,
+                                    .sgd_decay = o->decays,
+                                    .decay_matrices_only = o->matrices,
+                                    .optimizer = o->decays ? TSR_OPT_SGD : TSR_OPT_ADAMW_FOREACH}));
     ok(tsr_engine_init_params(r->e));
     for (uint32_t i = 0; i < 3; i++) {
         tsr_program_fini(&r->step);
@@ -152,11 +155,25 @@ static void test_refusals(void **state)
     ok(wrap(&r, "b0", &o));
     assert_int_equal(wrap(&r, "b0", &o), TSR_EASSERT);
     assert_int_equal(wrap(&r, "b1", &(struct options){.post = true}), TSR_EVALUE);
-    struct tsr_module *b1 = tsr_module_find(r.e, "b1");
-    ok(tsr_fully_shard(r.e, &b1, 1, NULL));
-    assert_int_equal(wrap(&r, "b2", &o), TSR_EVALUE);
+    /* other APIs after it: a sibling, and the whole around it */
+    const char *const others[] = {"b1", ""};
+    for (size_t i = 0; i < 2; i++) {
+        struct tsr_module *m = tsr_module_find(r.e, others[i]);
+        assert_int_equal(tsr_fully_shard(r.e, &m, 1, NULL), TSR_EUNSUPPORTED);
+        assert_int_equal(tsr_replicate(r.e, &m, 1, NULL), TSR_EUNSUPPORTED);
+    }
+    assert_int_equal(tsr_ddp(r.e, NULL), TSR_EUNSUPPORTED);
+    ok(wrap(&r, "b2", &o)); /* none of them left anything behind */
     assert_int_equal(tsr_set_requires_gradient_sync(r.e, tsr_module_find(r.e, "b0"), true, false),
                      TSR_EATTRIBUTE);
+    recording_end(&r);
+    /* and before it: a sibling is not modelled, below it PyTorch fails, too */
+    make(&r, &o);
+    struct tsr_module *b1 = tsr_module_find(r.e, "b1");
+    ok(tsr_fully_shard(r.e, &b1, 1, NULL));
+    assert_int_equal(wrap(&r, "b2", &o), TSR_EUNSUPPORTED);
+    assert_int_equal(wrap(&r, "", &o), TSR_ERUNTIME);
+    assert_non_null(strstr(tsr_error_text(), "mixed torch.Tensor and DTensor"));
     recording_end(&r);
     make(&r, &o);
     assert_int_equal(tsr_fsdp1_set_sync(r.e, false), TSR_EATTRIBUTE);
@@ -221,6 +238,32 @@ static void test_steps_whole_shards(void **state)
             assert_int_equal(norms, 3 * BLOCKS + 1);
         recording_end(&r);
     }
+}
+
+/* SGD's decay reads each decayed parameter once. Views of shards have one dimension, so "matrices"
+ * decays none of them; without sharding the original parameters are seen. */
+static void test_what_decays(void **state)
+{
+    (void)state;
+    const uint64_t matrices = 2 * VOCAB * W + 2 * BLOCKS * W * INNER,
+                   all = matrices + BLOCKS * (INNER + W);
+    const struct {
+        uint32_t ranks;
+        bool matrices;
+        uint64_t decayed;
+    } cases[] = {{1, true, 4 * matrices}, {1, false, 4 * all}, {2, true, 0}};
+    for (size_t k = 0; k < 3; k++) {
+        struct recording r;
+        run(&r, &(struct options){
+                    .ranks = cases[k].ranks, .decays = true, .matrices = cases[k].matrices});
+        assert_int_equal(touched(&r, TSR_PHASE_OPTIMIZER, "foreach_add_decay", 3),
+                         cases[k].decayed);
+        recording_end(&r);
+    }
+    struct recording r;
+    run(&r, &(struct options){.ranks = 2, .decays = true});
+    assert_int_equal(touched(&r, TSR_PHASE_OPTIMIZER, "foreach_add_decay", 3), shard_bytes(&r));
+    recording_end(&r);
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */
@@ -379,6 +422,7 @@ int main(void)
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_steps_whole_shards),
+        cmocka_unit_test(test_what_decays),
         cmocka_unit_test(test_limiter_bounds_memory),
         cmocka_unit_test(test_full_device),
         cmocka_unit_test(test_launch_queue),
