@@ -58,6 +58,7 @@ struct tsr_bucket_info {
     const char *const *params; /* FQNs in bucket order */
     uint64_t numel, bytes;     /* of its gradients, in the dtype of the bucket */
     bool last;
+    bool is_reduced; /* by that backward: false with skip_all_reduce_unused and all unused */
 };
 /* Without tsr_ddp() there are none. */
 size_t tsr_ddp_n_buckets(struct tsr_engine *engine);

@@ -323,11 +323,17 @@ void tsr__reducer_init_params(struct tsr_engine *e)
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
-/* Once: by the order in which gradients became ready; static graphs one backward later (R208). */
+/* Rebuilds the buckets once, in the order in which gradients became ready; in a static graph one
+ * backward later, and parameters that it does not use come last (R208). */
 static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
 {
     bool never = r->options.find_unused && !r->options.static_graph;
-    if (r->rebuilt || never || !r->has_order || r->n_ready != r->n_params)
+    if (r->rebuilt || never || !r->has_order)
+        return;
+    for (size_t i = 0; i < r->n_params && r->options.static_graph; i++)
+        if (!r->slots[r->params[i]->id].used && r->n_ready < r->n_params)
+            r->ready_order[r->n_ready++] = r->params[i];
+    if (r->n_ready != r->n_params)
         return;
     struct assignment a = {.e = e, .r = r};
     assign(&a, r->ready_order, r->n_ready, r->caps, r->n_caps, false);
@@ -335,12 +341,13 @@ static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
     r->rebuilt = true;
 }
 
-/* A gradient that never came keeps its bucket from starting: the next forward says so (R214). */
+/* Raises an error if the last reduction lacks a gradient, so that a bucket never started (R214). */
 static void check_finished(struct tsr_engine *e, const struct tsr_reducer *r)
 {
-    if (r->n_synced == 0 || r->options.find_unused || r->options.static_graph)
-        return;
+    bool has_begun = false;
     for (size_t i = 0; i < r->n_params; i++)
+        has_begun = has_begun || r->slots[r->params[i]->id].ready;
+    for (size_t i = 0; i < r->n_params && has_begun; i++)
         if (!r->slots[r->params[i]->id].ready) {
             TSR__RAISE(e, TSR_ERUNTIME,
                        "Expected to have finished reduction in the prior iteration before starting "
@@ -414,7 +421,8 @@ struct tsr_bucket_info tsr_ddp_bucket(struct tsr_engine *e, size_t i)
                                    .n_params = b->n,
                                    .numel = b->numel,
                                    .bytes = b->bytes,
-                                   .last = i + 1 == r->n_buckets};
+                                   .last = i + 1 == r->n_buckets,
+                                   .is_reduced = b->launched};
     const char **names = tsr_arena_alloc(&e->arena, (b->n + 1) * sizeof *names);
     for (size_t k = 0; names && k < b->n; k++)
         names[k] = b->params[k]->fqn;

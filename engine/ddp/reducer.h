@@ -26,8 +26,10 @@ struct bucket {
 
 struct slot { /* per parameter, by parameter id */
     uint32_t bucket, index;
-    bool member, ready, used;
-    bool delayed; /* outside the buckets: in the delayed buffer */
+    bool member, ready;
+    bool used;         /* by the running backward; in a static graph by its first one */
+    bool has_new_grad; /* a backward made one since the last reduction (static_graph: ever) */
+    bool delayed;      /* outside the buckets: in the delayed buffer */
     uint64_t delayed_offset;
 };
 
@@ -46,8 +48,9 @@ struct tsr_reducer {
     size_t n_ready;
     struct tsr_param **ready_order; /* of the running backward */
     bool sync, rebuilt, has_order;
-    uint32_t n_synced; /* backwards with reduction so far */
-    bool reducing;     /* this backward reduces */
+    uint32_t n_synced;  /* backwards with reduction so far */
+    bool reducing;      /* this backward reduces */
+    bool marked_unused; /* its unused parameters count as ready */
     uint16_t comm, stream;
     bool has_launched; /* any bucket since the last look (tsr_ddp_bucket) */
     bool has_hook;

@@ -109,11 +109,19 @@ static bool all_unused(const struct tsr_reducer *r, const struct bucket *b)
     return true;
 }
 
+/* True in the first reducing backward of a static graph. It finds out which parameters are used, so
+ * gradients go to the buckets when it ends, and every bucket is reduced, whatever is unused. */
+static bool is_first_of_static(const struct tsr_reducer *r)
+{
+    return r->options.static_graph && r->n_synced == 0;
+}
+
 static void launch_ready(struct tsr_engine *e, struct tsr_reducer *r)
 {
+    bool may_skip = r->options.skip_all_reduce_unused && !is_first_of_static(r);
     while (r->next < r->n_buckets && r->buckets[r->next].waiting == 0) {
         struct bucket *b = &r->buckets[r->next++];
-        if (!(r->options.skip_all_reduce_unused && all_unused(r, b)))
+        if (!(may_skip && all_unused(r, b)))
             launch(e, r, b);
     }
 }
@@ -150,7 +158,7 @@ static void copy_to_bucket(struct tsr_engine *e, struct tsr_reducer *r, struct t
     tsr__operand(e, b->buffer, b->offsets[s->index], bytes, TSR_WRITE, tsr__bucket_dtype(r, p));
     emit_to_bucket(e, r, grad, bytes, tsr__bucket_dtype(r, p));
     bool view = r->options.gradient_as_bucket_view && p->value->dtype == tsr__bucket_dtype(r, p);
-    if (!view || (grad && grad->storage == b->buffer))
+    if (!view || !grad || grad->storage == b->buffer)
         return;
     struct tsr_tensor *alias =
         tsr__tensor_view(e, b->buffer, tsr__bucket_dtype(r, p), p->n_dims, p->shape);
@@ -168,9 +176,20 @@ static void mark_ready(struct tsr_engine *e, struct tsr_reducer *r, struct tsr_p
     s->ready = true;
     copy_to_bucket(e, r, p);
     r->buckets[s->bucket].waiting--;
-    bool delayed = r->options.static_graph && r->n_synced == 0;
-    if (!delayed)
+    if (!is_first_of_static(r))
         launch_ready(e, r);
+}
+
+/* Parameters that this backward does not use count as ready with its first gradient (R214). In a
+ * static graph they are those that its first backward did not use. */
+static void mark_unused(struct tsr_engine *e, struct tsr_reducer *r)
+{
+    if (r->marked_unused)
+        return;
+    r->marked_unused = true;
+    for (size_t i = 0; i < r->n_params && (r->options.find_unused || r->options.static_graph); i++)
+        if (!r->slots[r->params[i]->id].used)
+            mark_ready(e, r, r->params[i]);
 }
 
 /* The whole delayed buffer at once, when the hook parameter's gradient is there. */
@@ -208,33 +227,39 @@ void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r)
 static void leaf_ready(struct tsr_engine *e, struct tsr_param *p)
 {
     struct tsr_reducer *r = e->reducer;
-    if (!r->reducing || !tsr__ok(e))
+    struct slot *s = &r->slots[p->id];
+    if (!tsr__ok(e))
+        return;
+    s->has_new_grad = true;
+    if (!r->reducing)
         return;
     if (p == r->delayed_after)
         launch_delayed(e, r);
-    if (!r->slots[p->id].member)
+    if (!s->member || is_first_of_static(r))
         return;
-    r->slots[p->id].used = true;
-    if (r->n_ready < r->n_params && !r->slots[p->id].ready)
+    mark_unused(e, r);
+    if (r->n_ready < r->n_params && !s->ready)
         r->ready_order[r->n_ready++] = p;
     mark_ready(e, r, p);
 }
 
-/* In the graph of this backward. */
+/* Returns true if `p` is in the graph of this backward. */
 static bool is_used(const struct tsr_param *p, uint32_t pass)
 {
     const struct tsr_tensor *leaf = p->value;
     return leaf && leaf->accumulator && leaf->accumulator->mark == pass;
 }
 
-/* static_graph: the parameters that the first backward used are used for ever. */
+/* A parameter of a static graph that its first backward did not use must never be used. One that
+ * was used and is not any more keeps its bucket waiting, which the next forward reports. */
 static void check_static(struct tsr_engine *e, const struct tsr_reducer *r, uint32_t pass)
 {
     for (size_t i = 0; i < r->n_params; i++)
-        if (r->slots[r->params[i]->id].used != is_used(r->params[i], pass)) {
+        if (!r->slots[r->params[i]->id].used && is_used(r->params[i], pass)) {
             TSR__RAISE(e, TSR_ERUNTIME,
                        "Your training graph has changed in this iteration, e.g., one parameter is "
-                       "used in first iteration, but then got unused in the second iteration: %s",
+                       "unused in first iteration, but then got used in the second iteration. this "
+                       "is not compatible with static_graph set to True: %s",
                        r->params[i]->fqn);
             return;
         }
@@ -248,19 +273,19 @@ static void begin(struct tsr_engine *e, uint32_t pass)
         return;
     r->next = 0;
     r->n_ready = 0;
+    r->marked_unused = false;
     for (size_t i = 0; i < r->n_buckets; i++) {
         r->buckets[i].waiting = r->buckets[i].n;
         r->buckets[i].launched = false;
     }
     for (size_t i = 0; i < r->n_params; i++)
         r->slots[r->params[i]->id].ready = false;
-    if (r->options.static_graph && r->n_synced > 0)
+    if (r->options.static_graph && r->n_synced > 0) {
         check_static(e, r, pass);
+        return;
+    }
     for (size_t i = 0; i < r->n_params; i++)
         r->slots[r->params[i]->id].used = is_used(r->params[i], pass);
-    for (size_t i = 0; i < r->n_params && r->options.find_unused; i++)
-        if (!r->slots[r->params[i]->id].used)
-            mark_ready(e, r, r->params[i]);
 }
 
 static void emit_used_map(struct tsr_engine *e, const struct tsr_reducer *r,
@@ -268,13 +293,13 @@ static void emit_used_map(struct tsr_engine *e, const struct tsr_reducer *r,
 {
     tsr__operand_storage(e, map, TSR_WRITE, TSR_U8);
     for (size_t i = 0; i < r->n_params; i++)
-        tsr__push_arg(e, r->slots[r->params[i]->id].used);
+        tsr__push_arg(e, r->slots[r->params[i]->id].has_new_grad);
     struct tsr_work work = {
         .op = TSR_OP_POINTWISE, .dtype = TSR_U8, .name = "used_map", .bytes_written = map->bytes};
     tsr__emit_op(e, &work);
 }
 
-/* Which parameters some rank used: a bitmap, all-reduced. */
+/* Emits the all-reduce of a bitmap: which parameters some rank used since the last reduction. */
 static void reduce_used_map(struct tsr_engine *e, struct tsr_reducer *r)
 {
     struct tsr_storage *map = tsr__storage_new(e, 4 * r->n_params, TSR_CAT_TEMP);
@@ -297,6 +322,9 @@ static void copy_back(struct tsr_engine *e, struct tsr_reducer *r, struct bucket
     struct tsr_tensor *grad = p->value->grad;
     uint64_t bytes = p->numel * tsr_dtype_bytes(tsr__bucket_dtype(r, p));
     bool is_cast = p->value->storage != p->master;
+    bool may_be_unused = r->options.find_unused || r->options.static_graph;
+    if (may_be_unused && !r->slots[p->id].has_new_grad)
+        return; /* what an earlier backward left in the gradient stays */
     if (!grad || (grad->storage == b->buffer && !is_cast) || !tsr__ok(e))
         return;
     struct tsr_tensor *to = grad;
@@ -323,26 +351,37 @@ static void wait_for(struct tsr_engine *e, uint32_t event)
     tsr__emit(e, &wait);
 }
 
-/* End of backward: all buckets are waited for, gradients copied back, copies of parameters freed.
+/* Waits for the all-reduces of a backward, and takes their results. */
+static void finalize(struct tsr_engine *e, struct tsr_reducer *r)
+{
+    for (size_t i = 0; i < r->n_buckets && tsr__ok(e); i++) {
+        struct bucket *b = &r->buckets[i];
+        if (!b->launched)
+            continue;
+        wait_for(e, b->event);
+        for (size_t k = 0; k < b->n; k++)
+            copy_back(e, r, b, k);
+    }
+    if (r->delayed_event)
+        wait_for(e, r->delayed_event);
+    r->delayed_event = 0;
+    for (size_t i = 0; i < r->n_params && !r->options.static_graph; i++)
+        r->slots[r->params[i]->id].has_new_grad = false;
+}
+
+/* Ends a backward: all buckets are waited for, gradients copied back, copies of parameters freed.
  */
 static void end(struct tsr_engine *e)
 {
     struct tsr_reducer *r = e->reducer;
     if (r->reducing && tsr__ok(e)) {
-        launch_ready(e, r);
-        if (r->options.find_unused && !r->options.static_graph)
+        bool first = is_first_of_static(r);
+        if (first || (r->options.find_unused && !r->options.static_graph))
             reduce_used_map(e, r);
-        for (size_t i = 0; i < r->n_buckets && tsr__ok(e); i++) {
-            struct bucket *b = &r->buckets[i];
-            if (!b->launched)
-                continue;
-            wait_for(e, b->event);
-            for (size_t k = 0; k < b->n; k++)
-                copy_back(e, r, b, k);
-        }
-        if (r->delayed_event)
-            wait_for(e, r->delayed_event);
-        r->delayed_event = 0;
+        for (size_t i = 0; i < r->n_params && first; i++)
+            mark_ready(e, r, r->params[i]);
+        launch_ready(e, r);
+        finalize(e, r);
         r->n_synced++;
         r->has_order = !r->options.static_graph || r->n_synced > 1;
     }

@@ -271,7 +271,7 @@ def scenarios():
         (sgd, ["tp"], [], REFUSED), (sgd, ["no_such_key"], 1, REFUSED),
         (hsdp, ["mesh", "shape"], [4, 1], CHANGES), (hsdp, ["mesh", "dim_names"], None, "either"),
         (ddp, ["ddp", "bucket_cap_mb"], 9, CHANGES), (ddp, ["ddp", "find_unused_parameters"], True, CHANGES),
-        (ddp, ["ddp", "static_graph"], True, CHANGES),
+        (ddp, ["ddp", "static_graph"], True, CHANGES), (ddp, ["ddp", "skip_all_reduce_unused_params"], True, "same"),
         # where gradients lie, which no event says
         (ddp, ["ddp", "gradient_as_bucket_view"], True, "same"),
         (ddp, ["ddp", "mixed"], True, REFUSED), (ddp, ["wrap"], [{"modules": [""], "api": "fully_shard"}], REFUSED),

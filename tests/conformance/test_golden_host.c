@@ -27,10 +27,10 @@ enum { WORKERS = 2 };
 
 #ifdef TSR_TEST_CUDA
 #define TEST_EXECUTOR "cuda" /* ranks share a GPU */
-#define N_FOUND       31     /* without PyTorch's own races: a GPU has streams */
+#define N_FOUND       32     /* without PyTorch's own races: a GPU has streams */
 #else
 #define TEST_EXECUTOR "host"
-#define N_FOUND       33
+#define N_FOUND       34
 #endif
 
 struct scenario {

@@ -15,14 +15,27 @@ def options(rng):
         ddp["static_graph"] = True
     if rng.random() < 0.25:
         ddp["gradient_as_bucket_view"] = True
+    if "static_graph" in ddp and rng.random() < 0.3:
+        ddp["find_unused_parameters"] = True  # changes nothing
+    if len(ddp.keys() & {"static_graph", "find_unused_parameters"}) and rng.random() < 0.25:
+        ddp["skip_all_reduce_unused_params"] = True
     return ddp
 
 
-def drop_orders(children):
+def leave_out(rng, children):
+    """Containers run some of their children only, so that parameters are unused in every iteration."""
     for node in children:
-        node.pop("run", None)
-        node.pop("run_at", None)
-        drop_orders(node.get("children", []))
+        inner = node.get("children", [])
+        if node.get("type") == "seq" and len(inner) > 1 and all(c.get("in") == c.get("out") for c in inner) and rng.random() < 0.7:
+            node["run"] = [c["name"] for c in inner if rng.random() < 0.6] or [inner[0]["name"]]
+        leave_out(rng, inner)
+
+
+def drop_orders(children, keys):
+    for node in children:
+        for key in keys:
+            node.pop(key, None)
+        drop_orders(node.get("children", []), keys)
 
 
 def scenario(seed):
@@ -30,8 +43,11 @@ def scenario(seed):
     iters = rng.choice([2, 3, 3, 4])
     model, root = random_models.random_model(rng, iters)
     ddp = options(rng)
-    if model["kind"] == "tree" and not ddp.get("find_unused_parameters"):
-        drop_orders(model["modules"])  # a parameter that is not used would be an error
+    if model["kind"] == "tree" and ddp.get("static_graph"):
+        drop_orders(model["modules"], ("run_at",))  # a graph that changes is an error
+        leave_out(rng, model["modules"])
+    elif model["kind"] == "tree" and not ddp.get("find_unused_parameters"):
+        drop_orders(model["modules"], ("run", "run_at"))  # a parameter that is not used would be an error
     if rng.random() < 0.1:
         model["param_dtypes"] = [["**", rng.choice(["bf16", "f16"])]] if "in_dim" not in model else []
         if not model["param_dtypes"]:

@@ -245,6 +245,37 @@ static void unused_parameter_is_an_error(void **state)
     rig_close(&r);
 }
 
+/* R208, R214: what a static graph does not use counts as ready. Its bucket is reduced like all, so
+ * that ranks stay equal, and it comes last when buckets are rebuilt. */
+static void unused_in_a_static_graph(void **state)
+{
+    (void)state;
+    static const char *const buckets[] = {
+        "a.weight b.weight c.weight", "a.weight b.weight c.weight", "c.weight|a.weight|b.weight"};
+    for (int kind = 0; kind < 8; kind++) {
+        bool view = kind & 1, skip = kind & 2;
+        struct rig r;
+        const struct tsr_ddp_options o = {.bucket_cap_mb = mib(256),
+                                          .static_graph = true,
+                                          .find_unused = kind & 4, /* changes nothing */
+                                          .gradient_as_bucket_view = view,
+                                          .skip_all_reduce_unused = skip};
+        open_unused(&r, &o);
+        for (int i = 0; i < 3; i++) {
+            /* the bucket and the map of the used; the bucket; three buckets, or two */
+            const size_t reduced[] = {2, 1, skip ? 2 : 3};
+            rig_step(&r);
+            assert_buckets(&r, buckets[i]);
+            assert_int_equal(RIG_COUNT(&r, .kind = TSR_ALL_REDUCE), reduced[i]);
+            assert_int_equal(RIG_COUNT(&r, .kind = TSR_COPY, .work = "grad_to_bucket"), 3);
+            assert_int_equal(RIG_COUNT(&r, .kind = TSR_COPY, .work = "bucket_to_grad"),
+                             view ? 0 : 2);
+            rig_no_race(&r);
+        }
+        rig_close(&r);
+    }
+}
+
 /* R216: no-sync backwards send nothing, and the sum goes once. */
 static void no_sync(void **state)
 {
@@ -301,6 +332,7 @@ int main(void)
         cmocka_unit_test(buckets_start_in_order),
         cmocka_unit_test(unused_parameters),
         cmocka_unit_test(unused_parameter_is_an_error),
+        cmocka_unit_test(unused_in_a_static_graph),
         cmocka_unit_test(no_sync),
         cmocka_unit_test(gradients_as_views),
     };

@@ -224,10 +224,13 @@ static tsr_status check_train(const struct tsr_yaml_node *train)
 
 static tsr_status check_ddp(const struct tsr_yaml_node *ddp)
 {
-    static const struct rule rules[] = {
-        {"bucket_cap_mb", NUMBER, NULL}, {"find_unused_parameters", FLAG, NULL},
-        {"static_graph", FLAG, NULL},    {"gradient_as_bucket_view", FLAG, NULL},
-        {"comm_hook", TEXT, NULL},       {NULL, ANY, NULL}};
+    static const struct rule rules[] = {{"bucket_cap_mb", NUMBER, NULL},
+                                        {"find_unused_parameters", FLAG, NULL},
+                                        {"static_graph", FLAG, NULL},
+                                        {"gradient_as_bucket_view", FLAG, NULL},
+                                        {"comm_hook", TEXT, NULL},
+                                        {"skip_all_reduce_unused_params", FLAG, NULL},
+                                        {NULL, ANY, NULL}};
     return check_map(ddp, "ddp", rules);
 }
 

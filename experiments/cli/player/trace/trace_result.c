@@ -182,6 +182,8 @@ json_t *tsr_trace_buckets(struct tsr_engine *e)
     json_t *list = json_array();
     for (size_t i = 0; i < tsr_ddp_n_buckets(e); i++) {
         struct tsr_bucket_info b = tsr_ddp_bucket(e, i);
+        if (!b.is_reduced)
+            continue;
         json_t *o = json_object();
         json_object_set_new(o, "index", json_integer((json_int_t)b.index));
         json_object_set_new(o, "last", json_boolean(b.last));

@@ -347,10 +347,11 @@ static tsr_status register_comm_hook(const struct tsr_yaml_node *ddp, struct tsr
 tsr_status tsr_scenario_ddp(const struct tsr_scenario *s, struct tsr_engine *e)
 {
     const struct tsr_yaml_node *ddp = tsr_node_get(s->doc.root, "ddp");
-    struct tsr_ddp_options o = {.find_unused = tsr_bool_or(ddp, "find_unused_parameters", false),
-                                .static_graph = tsr_bool_or(ddp, "static_graph", false),
-                                .gradient_as_bucket_view =
-                                    tsr_bool_or(ddp, "gradient_as_bucket_view", false)};
+    struct tsr_ddp_options o = {
+        .find_unused = tsr_bool_or(ddp, "find_unused_parameters", false),
+        .static_graph = tsr_bool_or(ddp, "static_graph", false),
+        .gradient_as_bucket_view = tsr_bool_or(ddp, "gradient_as_bucket_view", false),
+        .skip_all_reduce_unused = tsr_bool_or(ddp, "skip_all_reduce_unused_params", false)};
     const struct tsr_yaml_node *cap = tsr_node_get(ddp, "bucket_cap_mb");
     if (!tsr_node_is_null(cap) && !tsr_node_double(cap, &o.bucket_cap_mb))
         return tsr_node_error(cap, "bucket_cap_mb: found %s; allowed: a number",
