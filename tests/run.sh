@@ -1,24 +1,26 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything and runs every test: first under the address and
-# undefined-behaviour sanitizers and (engine and execution) under the thread sanitizer, then the parsers
-# under a fuzzer for 5 s each, then the whole suite as built for use, whose closing lines are the last output.
+# Installs what is missing, builds everything in build/, which experiments/quickstart.sh also uses, and runs the whole test
+# suite. ctest's closing lines are the last output.
 #
-# Usage: tests/run.sh [--no-sanitizers]
+# Usage: tests/run.sh [--thorough]
+#   --thorough: the tests run in their long forms (TSR_THOROUGH), after the tests under the address and
+#   undefined-behaviour sanitizers, those of engine and execution under the thread sanitizer, and 5 s of fuzzing of each parser
 # Environment: TSR_WERROR=ON makes warnings errors; TSR_JOBS limits parallel jobs.
 set -euo pipefail
 # shellcheck source=experiments/setup.sh
 . "$(dirname "$0")/../experiments/setup.sh"
 
-sanitizers=true
+thorough=false
 for option in "$@"; do
     case $option in
-    --no-sanitizers) sanitizers=false ;;
+    --thorough) thorough=true ;;
     *)
-        echo "run.sh: unknown option $option; allowed: --no-sanitizers" >&2
+        echo "run.sh: unknown option $option; allowed: --thorough" >&2
         exit 2
         ;;
     esac
 done
+unset TSR_THOROUGH # sanitizers run the short forms
 werror=-DTESSERA_WERROR=${TSR_WERROR:-OFF}
 
 run_ctest() { # BUILD-FOLDER [option...]
@@ -51,7 +53,7 @@ sanitize() {
     tsr_say "$kind: tested, $(grep 'tests passed' "$log")"
 }
 
-if $sanitizers; then
+if $thorough; then
     # Left out: what starts, emits or simulates the same hundreds of times over, long trainings, what
     # compares times, and PyTorch.
     sanitize asan all -E \
@@ -70,5 +72,10 @@ if $sanitizers; then
     fi
 fi
 
-tsr_say "running the whole suite"
+if $thorough; then
+    export TSR_THOROUGH=1
+    tsr_say "running the whole suite in its long forms"
+else
+    tsr_say "running the whole suite"
+fi
 run_ctest build

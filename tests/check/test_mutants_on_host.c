@@ -20,6 +20,7 @@
 
 #include "tests/check/replay_testing.h"
 #include "tests/check/study/verdict.h"
+#include "tests/thorough.h"
 
 /* Under a sanitizer the code matters, and the order under ThreadSanitizer, which takes real races
  * for what they are. */
@@ -30,6 +31,13 @@ enum { EVERY = 5, MUTANTS = 24, CAUGHT_EACH = 1, SHOW = 1 };
 #else
 enum { EVERY = 1, MUTANTS = 100, CAUGHT_EACH = 1, SHOW = 7 };
 #endif
+/* The short form without a sanitizer does what the address sanitizer's does. */
+enum { QUICK_EVERY = 5, QUICK_MUTANTS = 24, QUICK_SHOW = 1 };
+
+static bool is_short(void)
+{
+    return EVERY == 1 && !tests_are_thorough();
+}
 
 /* CAUGHT_SEEDS: runs of a mutant that is caught; the first that differs says it. SHOW, above: how
  * many caught mutants differ at least; most do, as a rule, but what delays do is chance. */
@@ -239,13 +247,15 @@ static void run_family(const struct recorded *r, size_t family, size_t harmless,
 static int run_families(void **state)
 {
     const char *why = "";
+    const size_t every = is_short() ? QUICK_EVERY : EVERY,
+                 mutants = is_short() ? QUICK_MUTANTS : MUTANTS;
     (void)state;
-    for (size_t i = 0; i < family_count(); i += EVERY) {
+    for (size_t i = 0; i < family_count(); i += every) {
         struct recorded r;
-        size_t left = (family_count() - i + EVERY - 1) / EVERY;
+        size_t left = (family_count() - i + every - 1) / every;
         family_record(i, &r);
         if (replay_can(&r, &why)) {
-            run_family(&r, i, (MUTANTS - report.harmless.mutants + left - 1) / left, CAUGHT_EACH);
+            run_family(&r, i, (mutants - report.harmless.mutants + left - 1) / left, CAUGHT_EACH);
             report.families++;
         } else {
             fprintf(stderr, "%s: %s\n", r.name, why);
@@ -277,7 +287,7 @@ static void delays_change_nothing(void **state)
 static void harmless_mutants_change_nothing(void **state)
 {
     (void)state;
-    assert_int_equal(report.harmless.mutants, MUTANTS);
+    assert_int_equal(report.harmless.mutants, is_short() ? QUICK_MUTANTS : MUTANTS);
     assert_int_equal(report.harmless.differ, 0);
 }
 
@@ -286,8 +296,8 @@ static void caught_mutants_show(void **state)
     (void)state;
     if (CAUGHT_EACH == 0)
         skip();
-    assert_true(report.caught.mutants >= 20 / EVERY);
-    assert_true(report.caught.differ >= SHOW);
+    assert_true(report.caught.mutants >= 20 / (is_short() ? QUICK_EVERY : EVERY));
+    assert_true(report.caught.differ >= (is_short() ? QUICK_SHOW : SHOW));
 }
 
 int main(int argc, char **argv)

@@ -5,6 +5,8 @@
 #                                          one line on stderr, and every WORD in it
 #   works ARGUMENT...                      runs tessera: exit status 0; stdout in $out, stderr in $err
 #   has FILE WORD...                       FILE holds every WORD, which may go on in the next line
+#   thorough                               true in the long form (TSR_THOROUGH, set by tests/run.sh --thorough)
+#   every N                                copies every Nth line of stdin to stdout; the long form copies all
 #
 # A script goes on after a failure and ends with `finish`.
 : "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
@@ -14,6 +16,15 @@ out=$tmp/stdout
 err=$tmp/stderr
 bad=0
 checks=0
+
+thorough() {
+    [ -n "${TSR_THOROUGH:-}" ]
+}
+
+every() {
+    thorough && set -- 1
+    awk -v n="$1" '(NR - 1) % n == 0'
+}
 
 complain() {
     bad=$((bad + 1))

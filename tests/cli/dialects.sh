@@ -20,7 +20,7 @@ strategies:
 YAML
 
 # Every one is simulated, and the checker finds nothing in its program.
-works compare "$tmp/a.yaml" --out "$tmp/a"
+works compare "$tmp/a.yaml"
 has "$out" compiled fp8-gather delayed
 works check "$tmp/a.yaml"
 checks=$((checks + 1))

@@ -21,6 +21,7 @@
 #include "experiments/study/job/emit.h"
 #include "tests/exec/devices_testing.h"
 #include "tests/exec/executor_testing.h"
+#include "tests/thorough.h"
 
 enum { JOB_RANKS = 9, JOB_PROGRAMS = 12, JOB_MICROS = 4, JOB_TEXT = 512 };
 

@@ -238,7 +238,7 @@ static void memory__every_strategy__as_the_simulator_has_it(void **state)
     struct strategies s;
     (void)state;
     strategies_open(&s);
-    for (size_t i = 0; i < s.file.n; i++) {
+    for (size_t i = 0; i < s.file.n; i += tests_stride(2)) {
         uint64_t pinned = compare(&s, s.file.strategies[i].name);
         assert_true(pinned > 0); /* batches come from there */
     }

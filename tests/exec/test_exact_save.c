@@ -112,12 +112,17 @@ static struct job_config config_of(enum tsr_save how)
         .n_steps = PROGRAMS, .saves = SAVES, .save_ends = ENDS, .save = how, .sink = sink};
 }
 
-/* A sanitizer of races is slow: every so many strategies. */
-#if defined(__SANITIZE_THREAD__)
+/* The thread sanitizer is slow: it and the short form take every EVERY-th strategy. */
 enum { EVERY = 5 };
+
+static size_t stride(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    return EVERY;
 #else
-enum { EVERY = 1 };
+    return tests_stride(EVERY);
 #endif
+}
 
 /* ---- the same bytes -------------------------------------------------------------------------- */
 
@@ -148,7 +153,7 @@ static void saved__beside_training__the_same_bytes(void **state)
     struct strategies s;
     (void)state;
     strategies_open(&s);
-    for (size_t i = 0; i < s.file.n; i += EVERY)
+    for (size_t i = 0; i < s.file.n; i += stride())
         compare_bytes(&s, s.file.strategies[i].name);
     strategies_close(&s);
 }
@@ -333,7 +338,7 @@ static void waits__one_left_out__the_checker_finds_a_race(void **state)
     struct strategies s;
     (void)state;
     strategies_open(&s);
-    for (size_t i = 0; i < sizeof names / sizeof *names; i += EVERY)
+    for (size_t i = 0; i < sizeof names / sizeof *names; i += stride())
         check_strategy(&s, names[i]);
     strategies_close(&s);
 }

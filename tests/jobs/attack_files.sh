@@ -2,14 +2,17 @@
 # What others may put into the folders of a run and of a study: links, FIFOs, folders and files of their
 # own under each name that tessera uses; files that are cut; folders that are exchanged meanwhile.
 # Always: nothing outside of the folder changes, nothing hangs, what is not tessera's stays, and a
-# failure is one line. The suite takes every fifth of the attacks; TSR_ATTACKS=all takes them all, and
+# failure is one line. The suite takes every fifth of the attacks, its short form every 15th; TSR_ATTACKS=all takes them all, and
 # TSR_RACE_S says for how many seconds folders are exchanged (tests/jobs/README.md).
 # shellcheck source=tests/jobs/_faults.sh
 . "$TSR_SOURCE_DIR/tests/jobs/_faults.sh" || exit 1
 export LC_ALL=C
-stride=5 number=0
+stride=15 number=0 race_s=1
+if thorough; then
+    stride=5 race_s=3
+fi
 [ "${TSR_ATTACKS:-}" != all ] || stride=1
-race_s=${TSR_RACE_S:-3}
+race_s=${TSR_RACE_S:-$race_s}
 whole=$tmp/whole run=$tmp/run victim=$tmp/victim
 
 # Files as tessera names them, which a careless program would remove or overwrite.

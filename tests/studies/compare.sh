@@ -5,8 +5,8 @@
 experiments=$TSR_SOURCE_DIR/experiments
 flagship=$experiments/flagship/dgx-h100-8.yaml
 
-# Every study runs; a row for every strategy, in the order of the file.
-for file in "$experiments"/flagship/*.yaml "$experiments"/*/compare.yaml; do
+# Every study runs (every third in the short form); a row for every strategy, in the order of the file.
+for file in $(printf '%s\n' "$experiments"/flagship/*.yaml "$experiments"/*/compare.yaml | every 3); do
     works compare "$file" --format csv
     [ -s "$err" ] && complain "$file: something on stderr"
     sed -n 's/^  \([a-z0-9-]*\):.*/\1/p' "$file" | sed -n '/^ddp$/,$p' >"$tmp/names"
@@ -97,7 +97,7 @@ printf '{"model": "data/config.json", "cluster": "dgx-a100-16", "world": 4, "seq
 has "$out" "| default" data "4 x a100"
 
 # A sweep's head says what all of its rows are; a strategy's files what it is.
-works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads" \
+works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads" --pictures none \
     --set 'sweeps={world: [8, 2], model.name: [llama-3.2-1b, qwen2.5-0.5b]}'
 has "$out" "llama-3.2-1b, qwen2.5-0.5b on dgx-h100-1: 2 to 8 x h100-sxm5-80g"
 has "$tmp/heads/compare-frame.csv" "2 to 8 GPUs"
@@ -106,7 +106,7 @@ works compare "$flagship" --only fsdp --set nodes=20 --set world=8 --set cluster
 has "$err" "nodes: 20: world 8 takes 1 of them; the others are unused"
 
 # Equal studies leave equal files; how long this machine took is apart.
-works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads2" \
+works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads2" --pictures none \
     --set 'sweeps={world: [8, 2], model.name: [llama-3.2-1b, qwen2.5-0.5b]}'
 for file in summary.csv summary.json; do
     sed 's/heads2/heads/' "$tmp/heads2/$file" >"$tmp/second"

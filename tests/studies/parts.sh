@@ -13,7 +13,9 @@ seq: 256
 strategies: {fsdp: {}, ddp: {api: ddp}, hsdp: {mesh: {replicate: 2, shard: 8}}}
 sweeps: {batch: [1, 2], precision.reduce: [f32, bf16]}
 Y
-works compare "$tmp/e.yaml" --out "$tmp/whole"
+pictures=svg # most of the time of a sweep goes into its pictures: the short form draws none
+thorough || pictures=none
+works compare "$tmp/e.yaml" --out "$tmp/whole" --pictures $pictures
 cp "$out" "$tmp/whole.txt"
 
 # Killed in the middle of the first part: once a row is there. On a busy machine it may be through before the
@@ -47,7 +49,7 @@ SLURM_ARRAY_TASK_ID=8 SLURM_ARRAY_TASK_MIN=7 SLURM_ARRAY_TASK_COUNT=2 \
 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 works compare "$tmp/e.yaml" --part auto --out "$tmp/2"
 has "$err" "6 of the 6 strategies of this part are there already" "part 2 of 2"
 
-works compare --merge "$tmp/1" "$tmp/2" --out "$tmp/merged"
+works compare --merge "$tmp/1" "$tmp/2" --out "$tmp/merged" --pictures $pictures
 cmp -s "$out" "$tmp/whole.txt" || complain "the merged table is another"
 for dir in whole merged; do
     (cd "$tmp/$dir" && find . -type f | sort | while read -r file; do
@@ -59,6 +61,8 @@ for dir in whole merged; do
 done
 cmp -s "$tmp/whole.sums" "$tmp/merged.sums" || complain "the merged files are others"
 [ "$(wc -l <"$tmp/whole.sums")" -gt 100 ] || complain "hardly any files were compared"
+[ $pictures != none ] || [ -z "$(find "$tmp/merged" -name '*.svg' -o -name '*.png')" ] ||
+    complain "--merge --pictures none draws"
 [ -s "$tmp/merged/summary.csv" ] || complain "no summary.csv"
 
 # A row that is not whole, and rows of other settings, are made again.
@@ -75,6 +79,8 @@ fails 2 --merge "another experiment" -- compare --merge "$tmp/1" "$tmp/2"
 fails 2 --merge "$tmp/3" experiment.yaml -- compare --merge "$tmp/1" "$tmp/3"
 fails 2 --merge allowed -- compare --merge
 fails 2 --merge --part allowed -- compare --merge "$tmp/1" --part 1/2
+fails 2 --merge --no-traces allowed -- compare --merge "$tmp/1" --no-traces
+fails 2 "--pictures: found jpg" -- compare --merge "$tmp/1" --pictures jpg
 fails 2 --part --out allowed -- compare "$tmp/e.yaml" --part 1/2
 for part in 0/2 3/2 1/0 x 1 1/x /2 1/ -1/2; do
     fails 2 --part "$part" "allowed: I/N" -- compare "$tmp/e.yaml" --part "$part" --out "$tmp/4"

@@ -22,14 +22,20 @@
 
 #include <cmocka.h>
 
+#include "tests/thorough.h"
+
 enum { CURVE_STEPS = 200, CURVE_BF16 = -1 };
 
-/* Sanitizers make runs many times as long: every third one of the test suite's then. */
+/* The short form, and sanitizers, which make runs many times as long, take every third run that is
+ * marked `quick`. */
+static inline size_t curve_stride(void)
+{
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-enum { CURVE_STRIDE = 3 };
+    return 3;
 #else
-enum { CURVE_STRIDE = 1 };
+    return tests_stride(3);
 #endif
+}
 
 /* Runs of one class must agree in every digit that is printed: they add the same numbers in the
  * same order. */
@@ -228,7 +234,7 @@ static inline int curve_check(const char *model, int steps, const struct curve_r
     for (size_t i = 0; i < n_runs; i++) {
         struct curve c;
         bool bf16 = runs[i].bits == CURVE_BF16;
-        bool wanted = all || (runs[i].quick && n_quick++ % CURVE_STRIDE == 0);
+        bool wanted = all || (runs[i].quick && n_quick++ % curve_stride() == 0);
         if (!wanted || (bf16 && steps != 40))
             continue;
         n++;

@@ -51,6 +51,15 @@ static enum tsr_pictures pictures_of(const struct tsr_args *args)
     return (enum tsr_pictures)i;
 }
 
+tsr_status tsr_args_pictures(const struct tsr_args *args, enum tsr_pictures *out)
+{
+    *out = pictures_of(args);
+    if ((int)*out == N_PICTURES)
+        return tsr_fail(TSR_ECONFIG, "--pictures: found %s; allowed: none, svg or all",
+                        args->pictures);
+    return TSR_OK;
+}
+
 struct tsr_study_request tsr_args_request(const struct tsr_args *args)
 {
     return (struct tsr_study_request){.path = args->file,
@@ -65,10 +74,8 @@ struct tsr_study_request tsr_args_request(const struct tsr_args *args)
 
 tsr_status tsr_args_open(const struct tsr_args *args, struct tsr_study **out)
 {
-    const struct tsr_study_request request = tsr_args_request(args);
-    if ((int)request.pictures == N_PICTURES)
-        return tsr_fail(TSR_ECONFIG, "--pictures: found %s; allowed: none, svg or all",
-                        args->pictures);
+    struct tsr_study_request request = tsr_args_request(args);
+    TSR_TRY(tsr_args_pictures(args, &request.pictures));
     return tsr_study_open(&request, out);
 }
 

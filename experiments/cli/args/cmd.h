@@ -45,6 +45,9 @@ int tsr_finish(tsr_status status, int success);
 
 struct tsr_study;
 
+/* Sets *out to the value of --pictures, TSR_PICTURES_ALL without one; TSR_ECONFIG if it is not one
+ * of the three. */
+tsr_status tsr_args_pictures(const struct tsr_args *args, enum tsr_pictures *out) TSR_MUST_USE;
 /* Borrows from `args`. */
 struct tsr_study_request tsr_args_request(const struct tsr_args *args);
 /* Opens what is asked for; tsr_study_close(). */

@@ -86,14 +86,17 @@ static tsr_status print_merged(const struct tsr_args *args, const struct tsr_mer
 static tsr_status merge(const struct tsr_args *args)
 {
     struct tsr_merged merged;
+    enum tsr_pictures pictures;
     if (!args->n_files)
         return tsr_fail(TSR_ECONFIG, "--merge: found no folder; allowed: those of the parts");
-    if (args->part || args->measured || args->n_sets || args->only || args->emit[0])
-        return tsr_fail(
-            TSR_ECONFIG,
-            "--merge: found --part, --measured, --set, --only or --emit; allowed: --out, "
-            "--format");
+    if (args->part || args->measured || args->n_sets || args->only || args->emit[0] ||
+        args->no_traces)
+        return tsr_fail(TSR_ECONFIG,
+                        "--merge: found --part, --measured, --set, --only, --emit or --no-traces; "
+                        "allowed: --out, --format, --wide, --pictures");
+    TSR_TRY(tsr_args_pictures(args, &pictures));
     TSR_TRY(tsr_merged_open(args->files, args->n_files, args->out, &merged));
+    merged.study.request.pictures = pictures;
     tsr_status status = print_merged(args, &merged);
     tsr_merged_fini(&merged);
     return status;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares `tessera memory` with recorded scenarios: figures, and time lines event by event.
 
-    against.py --tessera PROGRAM --recorded DIR [--only NAME,...] [--jobs N] [--keep DIR] [--list]
+    against.py --tessera PROGRAM --recorded DIR [--only NAME,...] [--every N] [--jobs N] [--keep DIR] [--list]
 
 Every NAME.json of DIR gives its scenario to `tessera memory SCENARIO.json -o RESULT.json --timeline
 FILE`, with `--trace NAME.trace` if there is one. The result is compared with ../../golden-memory/compare.py, the time line as compare_timelines()
@@ -190,12 +190,13 @@ def main():
     ap.add_argument("--recorded", required=True)
     ap.add_argument("--only")
     ap.add_argument("--jobs", type=int, default=1)
+    ap.add_argument("--every", type=int, default=1, metavar="N", help="only every Nth scenario")
     ap.add_argument("--keep")
     ap.add_argument("--list", action="store_true", help="name every scenario that differs")
     a = ap.parse_args()
     files = sorted(os.listdir(a.recorded))
     wanted = lambda n: not a.only or n in a.only.split(",")
-    names = [f[:-5] for f in files if f.endswith(".json") and not f.endswith(".timeline.json") and f != "index.json" and wanted(f[:-5])]
+    names = [f[:-5] for f in files if f.endswith(".json") and not f.endswith(".timeline.json") and f != "index.json" and wanted(f[:-5])][::a.every]
     errors = [f[:-6] for f in files if f.endswith(".error") and wanted(f[:-6])]
     with tempfile.TemporaryDirectory() as scratch, concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         folder = a.keep or scratch
