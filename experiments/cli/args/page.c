@@ -108,11 +108,14 @@ static size_t break_of(struct span line, size_t room)
 /* Up to a blank that no quotes are around: before an option, if there is such a one. */
 static size_t command_break_of(struct span line, size_t room)
 {
+    enum { NONE, PLAIN, ESCAPED } quotes = NONE; /* 'as it is', $'with \' escapes' */
     size_t option = 0, any = 0, most = bytes_of(line, room);
-    bool quoted = false;
     for (size_t i = indent_of(line); i < line.n && (i <= most || !any); i++) {
-        quoted ^= line.at[i] == '\'';
-        if (line.at[i] != ' ' || quoted)
+        if (line.at[i] == '\\' && quotes != PLAIN)
+            i++; /* a quote behind it neither opens nor closes */
+        else if (line.at[i] == '\'')
+            quotes = quotes ? NONE : i && line.at[i - 1] == '$' ? ESCAPED : PLAIN;
+        if (i >= line.n || line.at[i] != ' ' || quotes)
             continue;
         any = i;
         option = line.at[i + 1] == '-' ? i : option;

@@ -301,12 +301,7 @@ static tsr_status time_all(const struct tsr_calibrated *device, uint32_t ranks, 
 {
     TSR_TRY(tsr_calibrate_kernels(device, times));
     TSR_TRY(tsr_calibrate_collectives(device, ranks, times));
-    TSR_TRY(tsr_calibrate_write(device, times, ranks, dir));
-    fprintf(stderr,
-            "tessera: wrote %s/cluster-%s.json and what it names; tessera compare FILE --set "
-            "cluster=%s/cluster-%s.json\n",
-            dir, device->name, dir, device->name);
-    return TSR_OK;
+    return tsr_calibrate_write(device, times, ranks, dir);
 }
 
 static tsr_status time_device(const struct tsr_usage *usage, const struct tsr_args *args)

@@ -41,8 +41,7 @@ static void describe(const struct tsr_kineto *trace, struct tsr_calibrated *out)
                                   : "unknown");
 }
 
-static void print_notes(const struct tsr_kineto *trace, const struct tsr_calibrated *device,
-                        uint32_t ranks, const char *dir)
+static void print_notes(const struct tsr_kineto *trace, uint32_t ranks)
 {
     if (trace->seconds > 0)
         fprintf(stderr, "tessera: %.1f %% of the time in kernels is in the tables%s%s\n",
@@ -53,10 +52,6 @@ static void print_notes(const struct tsr_kineto *trace, const struct tsr_calibra
                 "tessera: collectives of more than %u ranks, up to %u, are left out: they leave "
                 "the node\n",
                 ranks, trace->group);
-    fprintf(stderr,
-            "tessera: wrote %s/cluster-%s.json and what it names; tessera compare FILE --set "
-            "cluster=%s/cluster-%s.json\n",
-            dir, device->name, dir, device->name);
 }
 
 tsr_status tsr_calibrate_trace(const struct tsr_args *args)
@@ -82,7 +77,7 @@ tsr_status tsr_calibrate_trace(const struct tsr_args *args)
     uint32_t ranks = trace.group && trace.group < most && !args->ranks ? trace.group : most;
     ranks = *trace.gpu ? ranks : 1;
     TSR_GOTO(done, tsr_calibrate_write(&device, &times, ranks, args->out));
-    print_notes(&trace, &device, ranks, args->out);
+    print_notes(&trace, ranks);
 
 done:
     tsr_times_fini(&times);

@@ -12,7 +12,10 @@
 #include "experiments/cli/calibrate/calibrate.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
+#include "experiments/study/base/literals.h"
+#include "experiments/study/base/paths.h"
 #include "sim/base/quantile.h"
+#include "sim/base/text.h"
 #include "sim/cluster/cluster.h"
 
 /* ---- times ----------------------------------------------------------------------------------- */
@@ -412,6 +415,18 @@ static tsr_status write_cluster(const struct files *f)
                                 "nodes", 1, "topology", "type", "single_node"));
 }
 
+/* Says on stderr what was written, and the command that takes it. */
+static void tell_use(const struct files *f)
+{
+    char path[TSR_FILE_BYTES], key[TSR_FILE_BYTES + 16];
+    (void)snprintf(path, sizeof path, "%s/cluster-%s.json", f->dir, f->device->name);
+    (void)snprintf(key, sizeof key, "cluster=%s", path);
+    fprintf(stderr, "tessera: wrote %s and what it names; tessera compare FILE --set ",
+            tsr_show_line(path).text);
+    tsr__put_word(stderr, key);
+    fputc('\n', stderr);
+}
+
 tsr_status tsr_calibrate_write(const struct tsr_calibrated *device, struct tsr_times *times,
                                uint32_t ranks, const char *dir)
 {
@@ -421,5 +436,7 @@ tsr_status tsr_calibrate_write(const struct tsr_calibrated *device, struct tsr_t
     TSR_TRY(write_kernels(&f));
     TSR_TRY(write_device(&f));
     TSR_TRY(write_node(&f));
-    return write_cluster(&f);
+    TSR_TRY(write_cluster(&f));
+    tell_use(&f);
+    return TSR_OK;
 }

@@ -16,6 +16,7 @@
 #include "experiments/cli/run/run.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
+#include "experiments/study/base/literals.h"
 #include "experiments/study/simulate/open.h"
 #include "sim/base/json_load.h"
 #include "sim/base/text.h"
@@ -103,10 +104,13 @@ tsr_status tsr_run_folder_claim(const char *dir, const char *resume, int *lock)
     if (*lock >= 0)
         (void)close(*lock);
     *lock = -1;
-    return tsr_fail(TSR_ECONFIG,
-                    "--out: %s: found the checkpoints of a run; allowed: --resume %s, or another "
-                    "folder",
-                    dir, dir);
+    char *word = tsr_shell_text(dir);
+    tsr_status status = tsr_fail(TSR_ECONFIG,
+                                 "--out: %s: found the checkpoints of a run; allowed: --resume %s, "
+                                 "or another folder",
+                                 dir, word ? word : "DIR");
+    free(word);
+    return status;
 }
 
 /* ---- its model ------------------------------------------------------------------------------- */

@@ -1,9 +1,9 @@
 /* csv.h: tables of comma-separated values with a head line: fields may be quoted ("a, b", "" is a
  * quote inside, and so are ends of lines, RFC 4180), lines end in LF or CRLF, lines that begin with
- * '#' and empty lines are skipped. An apostrophe before = + - @, a tab or another apostrophe, at
- * the beginning of a field, only tells a spreadsheet that a text follows, and is no part of it. A
- * table of a user is read as a whole, with complaints about each cell; what this program wrote is
- * read back line by line, however long it is.
+ * '#' and empty lines are skipped. An apostrophe before = + - @, a tab, an end of a line or another
+ * apostrophe, at the beginning of a field, only tells a spreadsheet that a text follows, and is no
+ * part of it. A table of a user is read as a whole, with complaints about each cell; what this
+ * program wrote is read back line by line, however long it is.
  */
 #ifndef TSR_STUDY_CSV_H
 #define TSR_STUDY_CSV_H
@@ -14,7 +14,7 @@
 
 /* What a field that is no number must not begin with in a spreadsheet, where it would be computed.
  */
-#define TSR_CSV_MARKED "=+-@\t\r"
+#define TSR_CSV_MARKED "=+-@\t\r\n"
 
 /* ---- a whole table ----------------------------------------------------------------------- */
 

@@ -247,39 +247,58 @@ static void break_words(struct tsr_code_text *to, const char *lead, int hang, co
     add_text(to, "\n");
 }
 
+static void escape_comment(struct tsr_code_text *to, const char *text)
+{
+    static const char coding[] = "coding";
+    const size_t n = sizeof coding - 1;
+    char piece[TSR_TEXT_PIECE];
+    bool escaped;
+    for (size_t k; (k = tsr_text_next(&text, piece, &escaped)) > 0;) {
+        if ((*piece == ':' || *piece == '=') && to->n >= n && !memcmp(to->s + to->n - n, coding, n))
+            tsr_code_add(to, "\\x%02x", (unsigned)*piece);
+        else
+            tsr_code_add_bytes(to, piece, k);
+    }
+}
+
 void tsr_code_comment(struct tsr_code_text *to, const char *lead, int hang, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
     char *text = print(fmt, args);
     va_end(args);
-    size_t room = text ? 6 * strlen(text) + 8 : 0; /* of each byte an escape */
-    char *shown = text ? malloc(room) : NULL;
-    if (shown) {
-        (void)tsr_text_show(shown, room, text);
-        break_words(to, lead, hang, shown);
-    }
-    to->failed |= !shown;
-    free(shown);
+    struct tsr_code_text shown = {.s = NULL};
+    if (text)
+        escape_comment(&shown, text);
+    if (text && !shown.failed)
+        break_words(to, lead, hang, tsr_code_str(&shown));
+    to->failed |= !text || shown.failed;
+    tsr_code_text_fini(&shown);
     free(text);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-void tsr_code_add_literal(struct tsr_code_text *to, const char *text)
+static void add_literal(struct tsr_code_text *to, const char *text, size_t n)
 {
+    const char *end = text + n;
     add_text(to, "\"");
-    while (*text) {
+    while (text < end) {
         char piece[TSR_TEXT_PIECE];
         bool escaped;
         if (*text == '"' || *text == '\\') {
             tsr_code_add(to, "\\%c", *text++);
             continue;
         }
-        size_t n = tsr_text_next(&text, piece, &escaped);
-        tsr_code_add_bytes(to, piece, n);
+        size_t length = tsr_text_next(&text, piece, &escaped);
+        tsr_code_add_bytes(to, piece, length);
     }
     add_text(to, "\"");
+}
+
+void tsr_code_add_literal(struct tsr_code_text *to, const char *text)
+{
+    add_literal(to, text, strlen(text));
 }
 
 bool tsr_code_is_name(const char *text, size_t n)
@@ -300,20 +319,68 @@ bool tsr_code_is_name(const char *text, size_t n)
     return true;
 }
 
-void tsr_code_add_module(struct tsr_code_text *to, const char *of, const char *fqn)
+/* Is the dotted name of n bytes an expression of Python? */
+static bool is_path(const char *fqn, size_t n)
 {
-    bool plain = true;
-    for (const char *at = fqn; *at;) {
-        size_t n = strcspn(at, ".");
-        plain = plain && tsr_code_is_name(at, n);
-        at += n + (at[n] == '.');
+    for (size_t at = 0; at < n;) {
+        size_t length = strcspn(fqn + at, ".");
+        length = length < n - at ? length : n - at;
+        if (!tsr_code_is_name(fqn + at, length))
+            return false;
+        at += length + 1;
     }
+    return n == 0 || fqn[n - 1] != '.';
+}
+
+static void add_module(struct tsr_code_text *to, const char *of, const char *fqn, size_t n)
+{
     add_text(to, of);
-    if (plain) {
-        tsr_code_add(to, "%s%s", *fqn ? "." : "", fqn);
+    if (is_path(fqn, n)) {
+        add_text(to, n ? "." : "");
+        tsr_code_add_bytes(to, fqn, n);
         return;
     }
     add_text(to, ".get_submodule(");
-    tsr_code_add_literal(to, fqn);
+    add_literal(to, fqn, n);
     add_text(to, ")");
+}
+
+void tsr_code_add_module(struct tsr_code_text *to, const char *of, const char *fqn)
+{
+    add_module(to, of, fqn, strlen(fqn));
+}
+
+/* The length of the name of the module that has `fqn`, a module or a parameter. */
+static size_t owner_length(const char *fqn)
+{
+    const char *dot = strrchr(fqn, '.');
+    return dot ? (size_t)(dot - fqn) : 0;
+}
+
+void tsr_code_add_owner(struct tsr_code_text *to, const char *of, const char *fqn)
+{
+    add_module(to, of, fqn, owner_length(fqn));
+}
+
+void tsr_code_put_tie(struct tsr_code_text *to, int indent, const char *owner, const char *name,
+                      const char *first)
+{
+    const char *first_name = first + owner_length(first) + (strchr(first, '.') != NULL);
+    struct tsr_code_text a = {.s = NULL}, b = {.s = NULL};
+    tsr_code_add_module(&a, "model", owner);
+    if (tsr_code_is_name(name, strlen(name)) && tsr_code_is_name(first_name, strlen(first_name))) {
+        tsr_code_add(&a, ".%s", name);
+        tsr_code_add_owner(&b, "model", first);
+        tsr_code_add(&b, ".%s", first_name);
+        tsr_code_statement(to, indent, "%s = %s", tsr_code_str(&a), tsr_code_str(&b));
+    } else {
+        tsr_code_add_literal(&b, name);
+        tsr_code_add(&b, ", model.get_parameter(");
+        tsr_code_add_literal(&b, first);
+        tsr_code_statement(to, indent, "%s.register_parameter(%s))", tsr_code_str(&a),
+                           tsr_code_str(&b));
+    }
+    to->failed |= a.failed || b.failed;
+    tsr_code_text_fini(&a);
+    tsr_code_text_fini(&b);
 }

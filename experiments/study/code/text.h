@@ -30,7 +30,8 @@ static inline const char *tsr_code_str(const struct tsr_code_text *text)
 void tsr_code_statement(struct tsr_code_text *to, int indent, const char *fmt, ...)
     TSR_PRINTF(3, 4);
 /* A comment, broken between words; `lead` begins each line ("# "), the ones after the first also
- * have `hang` blanks. What it quotes is escaped. */
+ * have `hang` blanks. What it quotes is escaped, also "coding:" and "coding=", which in the first
+ * lines of a Python file choose how the whole file is decoded (PEP 263). */
 void tsr_code_comment(struct tsr_code_text *to, const char *lead, int hang, const char *fmt, ...)
     TSR_PRINTF(4, 5);
 
@@ -41,6 +42,12 @@ void tsr_code_add_literal(struct tsr_code_text *to, const char *text);
 /* The module `fqn` of the variable `of`: "model.layers.norm", where it has digits or no Python
  * name 'model.get_submodule("layers.0")'; "" is the variable itself. */
 void tsr_code_add_module(struct tsr_code_text *to, const char *of, const char *fqn);
+/* The same for the module that `fqn`, a module or a parameter, is a child of. */
+void tsr_code_add_owner(struct tsr_code_text *to, const char *of, const char *fqn);
+/* Writes "model.lm_head.weight = model.embed.weight": the parameter `name` of the module `owner`
+ * becomes the parameter `first`. Names that Python cannot have as attributes become literals. */
+void tsr_code_put_tie(struct tsr_code_text *to, int indent, const char *owner, const char *name,
+                      const char *first);
 /* A Python name, and no keyword. */
 bool tsr_code_is_name(const char *text, size_t n);
 

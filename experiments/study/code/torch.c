@@ -267,7 +267,7 @@ static void put_ties_below(const struct tsr_module *module, bool *any, struct ts
             tsr_code_add(to, "\n\ndef tie(model):\n"
                              "    \"\"\"After to_empty(): what was one parameter is two.\"\"\"\n");
         *any = true;
-        tsr__code_put_tie(to, module, tsr_module_param_name(module, i), info.fqn);
+        tsr_code_put_tie(to, 4, tsr_module_fqn(module), tsr_module_param_name(module, i), info.fqn);
     }
     for (size_t i = 0; i < tsr_module_n_children(module); i++)
         put_ties_below(tsr_module_child(module, i), any, to);

@@ -1,6 +1,4 @@
-/* torch_blocks.c: blocks that are checkpointed or compiled, and parameters in two places, as
- * Python.
- */
+/* torch_blocks.c: writes Python that replaces blocks by checkpointed or compiled ones. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,11 +49,8 @@ static void replace_child(struct tsr_code_text *to, const char *fqn, const char 
                           const char *options)
 {
     const char *dot = strrchr(fqn, '.');
-    size_t n = dot ? (size_t)(dot - fqn) : 0;
-    char parent[1024];
     struct tsr_code_text owner = {.s = NULL}, child = {.s = NULL}, name = {.s = NULL};
-    snprintf(parent, sizeof parent, "%.*s", (int)n, fqn);
-    tsr_code_add_module(&owner, "model", parent);
+    tsr_code_add_owner(&owner, "model", fqn);
     tsr_code_add_module(&child, "model", fqn);
     tsr_code_add_literal(&name, dot ? dot + 1 : fqn);
     tsr_code_statement(to, 4, "%s.register_module(%s, %s(%s%s))", tsr_code_str(&owner),
@@ -116,20 +111,25 @@ static void add_numbers(struct tsr_code_text *to, struct tsr_module *const *modu
     tsr_code_add(to, ")");
 }
 
+/* Returns the module that `fqn` is a child of; NULL when out of memory. */
+static const struct tsr_module *find_owner(struct tsr_engine *engine, const char *fqn)
+{
+    const char *dot = strrchr(fqn, '.');
+    char *name = strndup(fqn, dot ? (size_t)(dot - fqn) : 0);
+    const struct tsr_module *owner = name ? tsr_module_find(engine, name) : NULL;
+    free(name);
+    return owner;
+}
+
 /* Children of one list: all of them, or some. */
 static void replace_children(const struct tsr_code_job *c, struct tsr_module *const *modules,
                              size_t n, const char *around, const char *options,
                              struct tsr_code_text *to)
 {
     struct tsr_code_text list = {.s = NULL}, numbers = {.s = NULL};
-    size_t length;
-    uint64_t index;
-    char parent[1024];
-    (void)child_of(modules[0], &length, &index);
-    snprintf(parent, sizeof parent, "%.*s", (int)length, tsr_module_fqn(modules[0]));
-    const struct tsr_module *owner = tsr_module_find(c->engine, parent);
+    const struct tsr_module *owner = find_owner(c->engine, tsr_module_fqn(modules[0]));
     size_t of = owner ? tsr_module_n_children(owner) : 0;
-    tsr_code_add_module(&list, "model", parent);
+    tsr_code_add_owner(&list, "model", tsr_module_fqn(modules[0]));
     tsr_code_statement(to, 4, "blocks = %s", tsr_code_str(&list));
     if (n == of) {
         tsr_code_add(to, "    for name, block in blocks.named_children():\n");
@@ -172,29 +172,4 @@ void tsr__code_put_checkpointed(const struct tsr_code_job *c, struct tsr_code_te
 {
     tsr__code_put_replaced(c, &c->wrapping.checkpointed, "checkpoint_wrapper",
                            checkpoint_options(c->settings), to);
-}
-
-/* ---- ties ------------------------------------------------------------------------------------ */
-
-/* "model.lm_head.weight": a module's name, and the parameter's behind its last dot. */
-static void add_param(struct tsr_code_text *to, const char *fqn)
-{
-    const char *dot = strrchr(fqn, '.');
-    char owner[1024];
-    snprintf(owner, sizeof owner, "%.*s", dot ? (int)(dot - fqn) : 0, fqn);
-    tsr_code_add_module(to, "model", owner);
-    tsr_code_add(to, ".%s", dot ? dot + 1 : fqn);
-}
-
-void tsr__code_put_tie(struct tsr_code_text *to, const struct tsr_module *module, const char *name,
-                       const char *first)
-{
-    struct tsr_code_text a = {.s = NULL}, b = {.s = NULL};
-    tsr_code_add_module(&a, "model", tsr_module_fqn(module));
-    tsr_code_add(&a, ".%s", name);
-    add_param(&b, first);
-    tsr_code_statement(to, 4, "%s = %s", tsr_code_str(&a), tsr_code_str(&b));
-    to->failed |= a.failed || b.failed;
-    tsr_code_text_fini(&a);
-    tsr_code_text_fini(&b);
 }

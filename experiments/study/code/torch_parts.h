@@ -15,9 +15,6 @@ void tsr__code_put_selective(struct tsr_code_text *to);
 /* torch.compile of each block. Errors: TSR_ENOMEM. */
 tsr_status tsr__code_put_compiled(const struct tsr_code_job *code,
                                   struct tsr_code_text *to) TSR_MUST_USE;
-/* "model.lm_head.weight = model.embed.weight" */
-void tsr__code_put_tie(struct tsr_code_text *to, const struct tsr_module *module, const char *name,
-                       const char *first);
 
 /* ---- torch_older.c: DistributedDataParallel, FullyShardedDataParallel; they return ----------- */
 

@@ -85,9 +85,11 @@ static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experim
                                  const struct tsr_strategy *strategy)
 {
     char open[64] = "", value[VALUE_BYTES], note[REMARK_BYTES], prefix[64], nulled[64] = "";
+    char name[TSR_VALUE_BYTES];
     bool any = false;
     long start = ftell(out);
-    fprintf(out, "  %s:\n", strategy->name);
+    TSR_TRY(tsr_yaml_quote(strategy->name, name, sizeof name));
+    fprintf(out, "  %s:\n", name);
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         const struct tsr_key *key = &tsr_keys[i];
         bool write = false, all_null = false;
@@ -112,17 +114,18 @@ static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experim
     }
     if (!any) {
         fseek(out, start, SEEK_SET);
-        fprintf(out, "  %s: {}\n", strategy->name);
+        fprintf(out, "  %s: {}\n", name);
     }
     return TSR_OK;
 }
 
 /* Paths count from the folder of the file that they stand in: elsewhere only absolute ones mean the
- * same. Names of models/ and clusters/ stay names. */
-static tsr_status make_absolute(struct tsr_arena *arena, const char *experiment, const char **value)
+ * same. Names of models/ and clusters/ stay names; `is_file`: the key has no names. */
+static tsr_status make_absolute(struct tsr_arena *arena, const char *experiment, bool is_file,
+                                const char **value)
 {
     char found[TSR_FILE_BYTES];
-    if (!*value || !tsr_is_path(*value) || **value == '/' ||
+    if (!*value || !(is_file || tsr_is_path(*value)) || **value == '/' ||
         tsr_find_file("path", *value, NULL, experiment, found) != TSR_OK)
         return TSR_OK; /* what is not there stays as it was written */
     char *path = realpath(found, NULL);
@@ -135,12 +138,12 @@ static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
                                       struct tsr_settings *settings)
 {
     struct tsr_arena *arena = &experiment->doc.arena;
-    TSR_TRY(make_absolute(arena, experiment->path, &settings->model));
-    TSR_TRY(make_absolute(arena, experiment->path, &settings->model_tree.path));
-    TSR_TRY(make_absolute(arena, experiment->path, &settings->model_trace));
-    TSR_TRY(make_absolute(arena, experiment->path, &settings->stack));
-    TSR_TRY(make_absolute(arena, experiment->path, &settings->own.gpu));
-    return make_absolute(arena, experiment->path, &settings->cluster);
+    TSR_TRY(make_absolute(arena, experiment->path, false, &settings->model));
+    TSR_TRY(make_absolute(arena, experiment->path, true, &settings->model_tree.path));
+    TSR_TRY(make_absolute(arena, experiment->path, true, &settings->model_trace));
+    TSR_TRY(make_absolute(arena, experiment->path, false, &settings->stack));
+    TSR_TRY(make_absolute(arena, experiment->path, false, &settings->own.gpu));
+    return make_absolute(arena, experiment->path, false, &settings->cluster);
 }
 
 static tsr_status print_all(FILE *out, const struct tsr_experiment *experiment)

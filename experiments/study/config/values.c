@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 #include "experiments/study/base/yaml.h"
 #include "experiments/study/config/settings.h"
@@ -358,11 +359,13 @@ tsr_status tsr_yaml_quote(const char *text, char *out, size_t size)
 {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_";
     size_t safe =
-        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-");
-    static const char *const reserved[] = {"null", "true", "false", "none"};
+        strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./-+=@");
+    /* In whatever case: other readers are of YAML 1.1, where these are no texts, either. */
+    static const char *const reserved[] = {"null", "true", "false", "yes", "no",
+                                           "on",   "off",  "y",     "n"};
     bool is_word = safe == strlen(text) && *text && strchr(plain, *text);
-    for (size_t i = 0; i < 3; i++)
-        is_word = is_word && strcmp(text, reserved[i]) != 0;
+    for (size_t i = 0; i < sizeof reserved / sizeof *reserved; i++)
+        is_word = is_word && strcasecmp(text, reserved[i]) != 0;
     if (is_word) {
         if ((size_t)snprintf(out, size, "%s", text) < size)
             return TSR_OK;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/base/literals.h"
 #include "experiments/study/config/settings.h"
 #include "experiments/study/job/job.h"
 #include "experiments/study/model/trace_file.h"
@@ -34,7 +35,8 @@ static const char *torch_dtype(tsr_dtype dtype)
     return dtype == TSR_F32 || dtype == TSR_BF16 || dtype == TSR_F16 ? names[dtype] : "none";
 }
 
-/* The command that traces what the keys ask for. */
+/* Writes the command that traces what the keys ask for, as a shell reads it; one that has no room
+ * is left without its options, since a cut would end inside of quotes. */
 static void say_command(const struct tsr_job *job, char *out, size_t size)
 {
     const struct tsr_settings *s = job->settings;
@@ -48,8 +50,14 @@ static void say_command(const struct tsr_job *job, char *out, size_t size)
                  (unsigned long long)s->seq);
     if (checkpoint && strcmp(checkpoint, "none") != 0)
         snprintf(more + strlen(more), sizeof more - strlen(more), " --checkpoint %s", checkpoint);
-    snprintf(out, size, "python -m tessera trace %s%s --dtype %s -o %s", tsr_show(t->source).text,
-             more, torch_dtype((tsr_dtype)s->param), tsr_show(job->model.path).text);
+    char *source = tsr_shell_text(t->source), *path = tsr_shell_text(job->model.path);
+    int n = source && path ? snprintf(out, size, "python -m tessera trace %s%s --dtype %s -o %s",
+                                      source, more, torch_dtype((tsr_dtype)s->param), path)
+                           : -1;
+    if (n < 0 || (size_t)n >= size)
+        snprintf(out, size, "python -m tessera trace");
+    free(source);
+    free(path);
 }
 
 static tsr_status refuse(const struct tsr_job *job, const char *key, const char *found,

@@ -34,23 +34,25 @@ struct gallery {
 
 /* ---- strings ------------------------------------------------------------------------------ */
 
-/* dir='FOLDER'; out='.new-NAME' with quotes doubled, and `more`. A leading '<' would be a command
- * to gnuplot.
- */
+/* Returns what -e of gnuplot gets, dir="FOLDER"; out='.new-NAME' and `more`, which the caller
+ * frees; NULL when out of memory. A folder whose name begins with '<' would be a command to
+ * gnuplot. */
 static char *settings_of(const char *folder, const char *name, const char *more, size_t n_endings)
 {
-    char *text = malloc(2 * strlen(folder) + strlen(name) + strlen(more) + 96), *at = text;
-    if (!text)
-        return NULL;
-    at += sprintf(at, "dir='%s", folder[0] == '/' ? "" : "./");
-    for (; *folder; folder++) {
-        if (*folder == '\'')
-            *at++ = '\'';
-        *at++ = *folder;
+    char *path = folder[0] == '/' ? strdup(folder) : tsr_path_join(".", folder), *text = NULL;
+    size_t n = 0;
+    FILE *stream = path ? open_memstream(&text, &n) : NULL;
+    if (stream) {
+        fputs("dir=", stream);
+        tsr__put_gnuplot(stream, path);
+        fprintf(stream, "; out='.new-%s'; formats='%s'%s", name, n_endings > 1 ? "svg png" : "svg",
+                more);
     }
-    (void)sprintf(at, "'; out='.new-%s'; formats='%s'%s", name, n_endings > 1 ? "svg png" : "svg",
-                  more);
-    return text;
+    free(path);
+    if (stream && fclose(stream) == 0)
+        return text;
+    free(text);
+    return NULL;
 }
 
 /* FOLDER/NAME ENDING, which gnuplot writes as FOLDER/.new-NAME ENDING. */

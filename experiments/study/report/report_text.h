@@ -2,6 +2,7 @@
 #ifndef TSR_STUDY_REPORT_TEXT_H
 #define TSR_STUDY_REPORT_TEXT_H
 
+#include "experiments/study/base/literals.h"
 #include "experiments/study/job/result.h"
 
 #include <stdio.h>
@@ -38,17 +39,6 @@ int tsr__fastest_row(const struct tsr_row *rows, size_t n, int fits, unsigned ch
 /* The winner: the fastest that fits, else of which that is unknown, of those that change neither
  * numbers nor hardware; only if there is none of those, of the others. -1: none. */
 int tsr__best_row(const struct tsr_row *rows, size_t n);
-
-/* One CSV field, quoted and marked as a text if it must be, so that csv.h reads what stands here;
- * and JSON string content with its quotes. What a terminal must not get is escaped in both
- * (sim/base/text.h), which only JSON gives back. */
-void tsr__put_csv(FILE *out, const char *text);
-/* A field that a plot script takes apart: gnuplot's strcol() ends at a comma even inside quotes.
- * ", " becomes "+", other commas ";", double quotes single ones, controls blanks. */
-void tsr__put_plain(FILE *out, const char *text);
-void tsr__put_json(FILE *out, const char *text);
-/* A word for a shell, quoted if it needs to be. */
-void tsr__put_word(FILE *out, const char *word);
 
 /* The '#' lines at the head of a data file: where it comes from, what the columns are. `strategy`
  * may be NULL. */
