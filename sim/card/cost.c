@@ -140,19 +140,20 @@ static const struct tsr_attention_curve *find_curve(const struct tsr_kernels *k,
     return best;
 }
 
-/* A rate on the card of its curve, brought to this card by the ratio of the peaks. */
-static double rate_of(const struct tsr_gpu *gpu, const struct tsr_attention_curve *c,
+/* Returns the rate of a curve on this card: that on the card of the curve, scaled by the ratio of
+ * the peaks `peak` (bf16 or fp16; curves are of bf16, which fp16 equals). */
+static double rate_of(const struct tsr_gpu *gpu, int peak, const struct tsr_attention_curve *c,
                       uint64_t length)
 {
     const struct tsr_card *card = &gpu->kernels.files[c->card].card;
     double rate = by_length(c, length);
-    double here = gpu->peak_flops[TSR_PEAK_BF16], there = card->peak_flops[TSR_PEAK_BF16];
+    double here = gpu->peak_flops[peak], there = card->peak_flops[TSR_PEAK_BF16];
     return there > 0.0 ? rate * here / there : rate;
 }
 
 /* Between two head sizes; 0: no curve. */
-static double rate_at(const struct tsr_gpu *gpu, uint8_t kernel, bool backward, bool causal,
-                      double head, uint64_t length)
+static double rate_at(const struct tsr_gpu *gpu, int peak, uint8_t kernel, bool backward,
+                      bool causal, double head, uint64_t length)
 {
     const struct tsr_attention_curve *low =
         find_curve(&gpu->kernels, kernel, backward, causal, head, false);
@@ -161,12 +162,12 @@ static double rate_at(const struct tsr_gpu *gpu, uint8_t kernel, bool backward, 
     if (!low && !high)
         return 0.0;
     if (!low) /* the same blocks with fewer columns */
-        return rate_of(gpu, high, length) * head / high->head_size;
+        return rate_of(gpu, peak, high, length) * head / high->head_size;
     if (!high || high->head_size == low->head_size)
-        return rate_of(gpu, low, length);
+        return rate_of(gpu, peak, low, length);
     double part = log2(head / low->head_size) / log2((double)high->head_size / low->head_size);
-    return exp((1.0 - part) * log(rate_of(gpu, low, length)) +
-               part * log(rate_of(gpu, high, length)));
+    return exp((1.0 - part) * log(rate_of(gpu, peak, low, length)) +
+               part * log(rate_of(gpu, peak, high, length)));
 }
 
 /* Kernels that exist for one architecture only are not scaled to another. */
@@ -182,15 +183,15 @@ static tsr_status check_kernel(const struct tsr_gpu *gpu, enum tsr_attention_ker
 
 /* The rate for any masking. Where only the other masking was measured, the ratio of the two is
  * flash2's. */
-static double any_rate(const struct tsr_gpu *gpu, uint8_t kernel, bool backward, bool causal,
-                       double head, uint64_t length)
+static double any_rate(const struct tsr_gpu *gpu, int peak, uint8_t kernel, bool backward,
+                       bool causal, double head, uint64_t length)
 {
-    double rate = rate_at(gpu, kernel, backward, causal, head, length);
+    double rate = rate_at(gpu, peak, kernel, backward, causal, head, length);
     if (rate > 0.0)
         return rate;
-    double here = rate_at(gpu, TSR_ATTN_FLASH2, backward, causal, head, length);
-    double there = rate_at(gpu, TSR_ATTN_FLASH2, backward, !causal, head, length);
-    rate = rate_at(gpu, kernel, backward, !causal, head, length);
+    double here = rate_at(gpu, peak, TSR_ATTN_FLASH2, backward, causal, head, length);
+    double there = rate_at(gpu, peak, TSR_ATTN_FLASH2, backward, !causal, head, length);
+    rate = rate_at(gpu, peak, kernel, backward, !causal, head, length);
     return there > 0.0 ? rate * here / there : 0.0;
 }
 
@@ -218,21 +219,21 @@ static uint8_t own_kernel(const struct tsr_work *work)
 }
 
 tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_kernel kernel,
-                               const struct tsr_work *work, double *seconds)
+                               int peak, const struct tsr_work *work, double *seconds)
 {
     bool backward = work->op == TSR_OP_ATTENTION_BWD;
     double head = work->dims[5] ? (double)work->dims[5] : PLAIN_HEAD,
            padded = ceil(head / 32.0) * 32.0;
     TSR_TRY(check_kernel(gpu, kernel));
     uint8_t want = kernel == TSR_ATTN_AUTO ? own_kernel(work) : (uint8_t)kernel;
-    double rate = any_rate(gpu, want, backward, work->causal, padded, work->dims[4]);
+    double rate = any_rate(gpu, peak, want, backward, work->causal, padded, work->dims[4]);
     if (rate <= 0.0 && gpu->kernels.n_attention)
         return tsr_fail(TSR_ECONFIG,
                         "attention_kernel: found %s, allowed: a kernel that a table "
                         "of %s has",
                         names[want], gpu->path);
     if (rate <= 0.0)
-        rate = gpu->peak_flops[TSR_PEAK_BF16] * (backward ? PLAIN_BACKWARD : PLAIN_FORWARD);
+        rate = gpu->peak_flops[peak] * (backward ? PLAIN_BACKWARD : PLAIN_FORWARD);
     *seconds = work->flops / rate * padded / head * idle_factor(gpu, work);
     return TSR_OK;
 }
@@ -319,41 +320,62 @@ double tsr__cost_segment(bool release, double bytes)
     return bytes / 1073741824.0 * (release ? FREE_S_PER_GIB : MALLOC_S_PER_GIB);
 }
 
-/* The peak that matrix products of `dtype` count against. fp32 means fp32: PyTorch leaves tf32 off
- * unless it is told otherwise. */
-static tsr_status matmul_peak(const struct tsr_gpu *gpu, const struct tsr_work *work, bool tf32,
-                              int *peak)
+/* Peaks by the dtype of the arithmetic, with their keys in a device file. */
+static const struct peak_row {
+    uint8_t dtype;
+    bool tf32;
+    int peak; /* enum tsr_peak */
+    const char *key;
+} peak_rows[] = {
+    {TSR_BF16, false, TSR_PEAK_BF16, "peak_dense_flop_per_s.bf16"},
+    {TSR_F8, false, TSR_PEAK_FP8, "peak_dense_flop_per_s.fp8"},
+    {TSR_F16, false, TSR_PEAK_FP16, "peak_dense_flop_per_s.fp16"},
+    {TSR_F32, false, TSR_PEAK_FP32, "peak_dense_flop_per_s.fp32"},
+    {TSR_F32, true, TSR_PEAK_TF32, "peak_dense_flop_per_s.tf32"},
+    {TSR_F64, false, TSR_PEAK_FP64, "peak_dense_flop_per_s.fp64"},
+};
+
+static bool is_attention(const struct tsr_work *work)
 {
-    static const struct {
-        uint8_t dtype;
-        int peak;
-        const char *key;
-    } rows[] = {
-        {TSR_BF16, TSR_PEAK_BF16, "peak_dense_flop_per_s.bf16"},
-        {TSR_F8, TSR_PEAK_FP8, "peak_dense_flop_per_s.fp8"},
-        {TSR_F16, TSR_PEAK_FP16, "peak_dense_flop_per_s.fp16"},
-        {TSR_F32, TSR_PEAK_FP32, "peak_dense_flop_per_s.fp32"},
-        {TSR_F64, TSR_PEAK_FP64, "peak_dense_flop_per_s.fp64"},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
-        if (rows[i].dtype != work->dtype)
-            continue;
-        *peak = tf32 && work->dtype == TSR_F32 ? TSR_PEAK_TF32 : rows[i].peak;
-        return gpu->peak_flops[*peak] > 0.0
-                   ? TSR_OK
-                   : unknown(gpu,
-                             *peak == TSR_PEAK_TF32 ? "peak_dense_flop_per_s.tf32" : rows[i].key,
-                             work);
-    }
-    return tsr_fail(TSR_EUNSUPPORTED, "kernel %s: no rate for arithmetic in %s",
-                    work->name ? work->name : "?", tsr_dtype_name((tsr_dtype)work->dtype));
+    return work->op == TSR_OP_ATTENTION || work->op == TSR_OP_ATTENTION_BWD;
+}
+
+/* Returns the peak that the products of a kernel count against; NULL: none for its dtype. fp32
+ * means fp32: PyTorch leaves tf32 off unless it is told otherwise, and attention has no kernel for
+ * it. */
+static const struct peak_row *peak_row(const struct tsr_kernel_choice *choice,
+                                       const struct tsr_work *work)
+{
+    bool tf32 = choice->tf32 && work->dtype == TSR_F32 && !is_attention(work);
+    for (size_t i = 0; i < sizeof peak_rows / sizeof peak_rows[0]; i++)
+        if (peak_rows[i].dtype == work->dtype && peak_rows[i].tf32 == tf32)
+            return &peak_rows[i];
+    return NULL;
+}
+
+double tsr_work_peak(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                     const struct tsr_work *work)
+{
+    const struct peak_row *row = peak_row(choice, work);
+    return row ? gpu->peak_flops[row->peak] : 0.0;
+}
+
+static tsr_status matmul_peak(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                              const struct tsr_work *work, int *peak)
+{
+    const struct peak_row *row = peak_row(choice, work);
+    if (!row)
+        return tsr_fail(TSR_EUNSUPPORTED, "kernel %s: no rate for arithmetic in %s",
+                        work->name ? work->name : "?", tsr_dtype_name((tsr_dtype)work->dtype));
+    *peak = row->peak;
+    return gpu->peak_flops[row->peak] > 0.0 ? TSR_OK : unknown(gpu, row->key, work);
 }
 
 static tsr_status matmul(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
                          const struct tsr_work *work, double bytes, struct tsr__cost *out)
 {
     int peak;
-    TSR_TRY(matmul_peak(gpu, work, choice->tf32, &peak));
+    TSR_TRY(matmul_peak(gpu, choice, work, &peak));
     *out = tsr__cost_matmul(gpu, peak, work->dims, bytes);
     out->body_s /= gpu->calibration.value[TSR_CAL_MATMUL_SUSTAINED];
     return TSR_OK;
@@ -365,9 +387,10 @@ static tsr_status attention_seconds(const struct tsr_gpu *gpu,
                                     const struct tsr_work *work, double *out)
 {
     int peak;
-    TSR_TRY(matmul_peak(gpu, work, false, &peak));
+    TSR_TRY(matmul_peak(gpu, choice, work, &peak));
     if (work->dtype == TSR_BF16 || work->dtype == TSR_F16)
-        TSR_TRY(tsr__cost_attention(gpu, (enum tsr_attention_kernel)choice->attention, work, out));
+        TSR_TRY(tsr__cost_attention(gpu, (enum tsr_attention_kernel)choice->attention, peak, work,
+                                    out));
     else
         *out = work->flops / (gpu->peak_flops[peak] * FP32_ATTENTION_SHARE);
     double start_s = kinds[work->op].start_s, least_s = work->flops / gpu->peak_flops[peak];
@@ -398,7 +421,7 @@ static tsr_status generic_seconds(const struct tsr_gpu *gpu, const struct tsr_ke
 {
     int peak;
     double bf16 = gpu->peak_flops[TSR_PEAK_BF16], share = BEST_PRODUCT_SHARE;
-    TSR_TRY(matmul_peak(gpu, work, choice->tf32, &peak));
+    TSR_TRY(matmul_peak(gpu, choice, work, &peak));
     if (gpu->achievable_bf16 > 0.0 && bf16 > 0.0)
         share = gpu->achievable_bf16 / bf16;
     *out = work->flops /
@@ -444,13 +467,8 @@ static bool is_norm(const struct tsr_work *work)
     return work->op == TSR_OP_NORM || work->op == TSR_OP_NORM_BWD;
 }
 
-static bool is_attention(const struct tsr_work *work)
-{
-    return work->op == TSR_OP_ATTENTION || work->op == TSR_OP_ATTENTION_BWD;
-}
-
-tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
-                            const struct tsr_work *work, struct tsr__cost *out)
+static tsr_status kernel_cost(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                              const struct tsr_work *work, struct tsr__cost *out)
 {
     double arithmetic = 0.0, memory = 0.0;
     double bytes = (double)work->bytes_read + (double)work->bytes_written;
@@ -479,6 +497,20 @@ tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_c
     out->body_s = arithmetic > memory ? arithmetic : memory;
     out->start_s = row_of(work)->start_s;
     return TSR_OK;
+}
+
+tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                            const struct tsr_work *work, struct tsr__cost *out)
+{
+    TSR_TRY(kernel_cost(gpu, choice, work, out));
+    if (isfinite(out->body_s) && isfinite(out->start_s))
+        return TSR_OK;
+    /* The replay would never end. */
+    return tsr_fail(TSR_ECONFIG,
+                    "%s: kernel %s in %s has no finite time: the file, or a kernel table that it "
+                    "names, leaves out a figure that it needs",
+                    gpu->path, work->name ? work->name : "?",
+                    tsr_dtype_name((tsr_dtype)work->dtype));
 }
 
 tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,

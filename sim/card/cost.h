@@ -11,6 +11,7 @@ struct tsr__cost {
     double start_s; /* start-up and tail of the kernel: scaled by latency_scale too */
 };
 
+/* Both times are finite. Errors: as tsr_cost_kernel(). */
 tsr_status tsr__cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
                             const struct tsr_work *work, struct tsr__cost *out) TSR_MUST_USE;
 /* `bytes`, read and written together, through the card's memory. */
@@ -48,10 +49,11 @@ double tsr__matmul_reference_seconds(const struct tsr_matmul_table *table,
 /* The table's shapes hold for this card: same architecture and multiprocessors. */
 bool tsr__matmul_is_measured(const struct tsr_gpu *gpu, const struct tsr_matmul_table *table);
 
-/* Seconds of the arithmetic of an attention kernel in half precision. Errors: TSR_ECONFIG for a
- * kernel that the card does not have. */
+/* Seconds of the arithmetic of an attention kernel in half precision, against the peak `peak` (enum
+ * tsr_peak: bf16 or fp16), which is known. Errors: TSR_ECONFIG for a kernel that the card does not
+ * have. */
 tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_kernel kernel,
-                               const struct tsr_work *work, double *seconds) TSR_MUST_USE;
+                               int peak, const struct tsr_work *work, double *seconds) TSR_MUST_USE;
 
 /* A kernel that was timed on this very card, by its name; false: it was not. */
 bool tsr__cost_measured(const struct tsr_gpu *gpu, const struct tsr_work *work,

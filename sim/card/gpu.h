@@ -51,6 +51,10 @@ size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n)
  * TSR_ECONFIG for a figure that the device file does not know. */
 tsr_status tsr_cost_kernel(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
                            const struct tsr_work *work, double *seconds) TSR_MUST_USE;
+/* Returns the dense peak, FLOP/s, that the products of `work` count against: that of the dtype in
+ * which they run. 0: the device file does not know it, or no card has one for this dtype. */
+double tsr_work_peak(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *choice,
+                     const struct tsr_work *work);
 /* Takes the measured point of exactly this kernel out of the tables; false: there is none. */
 bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_choice *choice,
                         const struct tsr_work *work);

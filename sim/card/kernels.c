@@ -352,6 +352,8 @@ static const char *attention_scaling(const struct tsr_gpu *gpu, const struct tsr
     double here = gpu->peak_flops[TSR_PEAK_BF16], there = from->peak_flops[TSR_PEAK_BF16];
     if (!strcmp(gpu->name, from->name))
         return "";
+    if (here <= 0.0) /* in fp16, which runs at the same rate */
+        return ", scaled by the ratio of its fp16 peak to the bf16 peak there";
     return fabs(here - there) <= 1e-9 * there ? ", taken as it is"
                                               : ", scaled by the ratio of bf16 peaks";
 }

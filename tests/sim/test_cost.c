@@ -1,5 +1,9 @@
 /* test_cost.c: kernels are never faster than the roofline, follow published figures, and unknown
  * values are refused by name. */
+#include <jansson.h>
+#include <math.h>
+#include <unistd.h>
+
 #include "tests/sim/sim_testing.h"
 
 #include "sim/card/cost.h"
@@ -177,6 +181,129 @@ static void unknown_values_are_named(void **state)
     assert_non_null(strstr(tsr_error_text(), "\"memory.bandwidth_bytes_per_s\""));
 }
 
+/* MFU divides by the peak of the dtype in which products run. */
+static void a_product_has_the_peak_of_its_dtype(void **state)
+{
+    static const struct {
+        tsr_dtype dtype;
+        int peak;
+    } rows[] = {{TSR_BF16, TSR_PEAK_BF16},
+                {TSR_F16, TSR_PEAK_FP16},
+                {TSR_F8, TSR_PEAK_FP8},
+                {TSR_F32, TSR_PEAK_FP32},
+                {TSR_F64, TSR_PEAK_FP64}};
+    struct tsr_cluster c = load("node-dgx-h100.json");
+    struct tsr_kernel_choice tf32 = {.tf32 = true};
+    struct tsr_work w = gemm(8, 8, 8, TSR_F32);
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        w.dtype = (uint8_t)rows[i].dtype;
+        assert_close(tsr_work_peak(&c.gpu, &no_choice, &w), c.gpu.peak_flops[rows[i].peak], 0.0);
+    }
+    w.dtype = TSR_I64;
+    assert_close(tsr_work_peak(&c.gpu, &no_choice, &w), 0.0, 0.0);
+    w.dtype = TSR_F32;
+    assert_close(tsr_work_peak(&c.gpu, &tf32, &w), c.gpu.peak_flops[TSR_PEAK_TF32], 0.0);
+    w.op = TSR_OP_ATTENTION;
+    assert_close(tsr_work_peak(&c.gpu, &tf32, &w), c.gpu.peak_flops[TSR_PEAK_FP32], 0.0);
+}
+
+/* Every kind of kernel, dtype and choice of kernels on a card: a time, or one line that names the
+ * kernel and what the card lacks. `lacks`: the key that is null. Returns how many have no time. */
+static size_t time_everything(const struct tsr_gpu *gpu, const char *lacks)
+{
+    static const tsr_dtype dtypes[] = {TSR_F32, TSR_BF16, TSR_F16, TSR_F8, TSR_F64};
+    enum { DTYPES = 5, ALL = DTYPES * TSR_N_OP_KINDS * TSR_N_ATTENTION_KERNELS * 2 };
+    size_t refused = 0;
+    for (unsigned i = 0; i < ALL; i++) {
+        tsr_dtype dtype = dtypes[i % DTYPES];
+        unsigned rest = i / DTYPES;
+        struct tsr_work w = gemm(512, 512, 512, dtype);
+        w.op = (uint8_t)(rest % TSR_N_OP_KINDS);
+        rest /= TSR_N_OP_KINDS;
+        struct tsr_kernel_choice choice = {.attention = rest / 2, .tf32 = rest % 2};
+        double s = NAN;
+        tsr_status status = tsr_cost_kernel(gpu, &choice, &w, &s);
+        const char *text = tsr_error_text();
+        if (status == TSR_OK && !(s > 0 && s < 100))
+            fail_msg("%s null: op %u in %s takes %g s", lacks, w.op, tsr_dtype_name(dtype), s);
+        bool named = status == TSR_OK || strstr(text, "kernel mm needs it") ||
+                     strstr(text, "attention_kernel: found");
+        if (!named || strchr(text, '\n'))
+            fail_msg("%s null: op %u in %s: %s", lacks, w.op, tsr_dtype_name(dtype), text);
+        refused += status != TSR_OK;
+    }
+    return refused;
+}
+
+/* Sets the key of number `at` of a device file, depth first, to null; its name goes into `name`. */
+static bool set_null(json_t *object, size_t *at, char *name, size_t size)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        char below[64] = "";
+        if (json_is_object(value) && set_null(value, at, below, sizeof below)) {
+            snprintf(name, size, "%.60s.%.60s", key, below);
+            return true;
+        }
+        if ((*at)-- != 0)
+            continue;
+        snprintf(name, size, "%s", key);
+        return json_object_set_new(object, key, json_null()) == 0;
+    }
+    return false;
+}
+
+static void every_null_of_a_device_file_gives_times_or_a_name(void **state)
+{
+    char dir[] = "/tmp/tsr-nulls-XXXXXX", path[600], clusters[512], name[160];
+    const char *source = getenv("TSR_SOURCE_DIR");
+    const char *const folders[] = {clusters, NULL};
+    struct tsr_gpu gpu;
+    size_t read = 0, n = 0;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(clusters, sizeof clusters, "%s/experiments/clusters", source ? source : ".");
+    for (bool found = true; found; n++) {
+        size_t at = n;
+        snprintf(path, sizeof path, "%s/gpu-h100-sxm5-80g.json", clusters);
+        json_t *file = json_load_file(path, 0, NULL);
+        assert_non_null(file);
+        found = set_null(file, &at, name, sizeof name);
+        snprintf(path, sizeof path, "%s/gpu-nulls.json", dir);
+        assert_int_equal(json_dump_file(file, path, 0), 0);
+        json_decref(file);
+        if (found && tsr_gpu_load_in(path, folders, &gpu) == TSR_OK) {
+            (void)time_everything(&gpu, name);
+            read++;
+        } else if (found) {
+            assert_non_null(
+                strstr(tsr_error_text(), strrchr(name, '.') ? strrchr(name, '.') + 1 : name));
+        }
+        unlink(path);
+    }
+    rmdir(dir);
+    assert_true(n > 40 && read > 20);
+}
+
+/* A V100 or T4: no bf16, no table of kernels. */
+static void fp16_needs_no_bf16(void **state)
+{
+    struct tsr_cluster c = load("node-dgx-h100.json"), other = c;
+    struct tsr_work w = gemm(4096, 4096, 4096, TSR_F16);
+    (void)state;
+    w.op = TSR_OP_ATTENTION;
+    double with_table = seconds(&c.gpu, &w);
+    other.gpu.peak_flops[TSR_PEAK_BF16] = 0;
+    assert_close(seconds(&other.gpu, &w), with_table, 1e-9);
+    memset(&other.gpu.kernels, 0, sizeof other.gpu.kernels);
+    double without = seconds(&other.gpu, &w);
+    assert_true(without > w.flops / 989e12 && without < 20 * w.flops / 989e12);
+    assert_true(time_everything(&other.gpu, "bf16") > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +315,9 @@ int main(void)
         cmocka_unit_test(norms_follow_the_published_table),
         cmocka_unit_test(collectives_follow_the_published_rows),
         cmocka_unit_test(unknown_values_are_named),
+        cmocka_unit_test(a_product_has_the_peak_of_its_dtype),
+        cmocka_unit_test(every_null_of_a_device_file_gives_times_or_a_name),
+        cmocka_unit_test(fp16_needs_no_bf16),
     };
     return cmocka_run_group_tests_name("cost", tests, NULL, NULL);
 }
