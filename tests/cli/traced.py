@@ -219,9 +219,43 @@ def experiments():
                             "hsdp": {"api": "fully_shard", "wrap": "block", "mesh": {"replicate": 2, "shard": 4}}})
     status, out, err = run("diff", experiment(both) + ":fsdp", experiment(both) + ":replicate")
     check("diff", status in (0, 1) and out, err)
+    utilisation()
     for api in ("replicate", "hsdp"):
         status, out, err = run("check", experiment(both), "--strategy", api)
         check(f"check of {api}", status == 0 and "nothing found" in out, err or out)
+
+
+def utilisation():
+    """Under autocast products run in bf16; what is faster than the card's peak is an error."""
+    autocast = dict(experiment_keys("t5-tiny-2ranks-autocast-dropout"), precision={"param": "none", "reduce": "none"})
+    status, out, err = run("compare", write("autocast.yaml", autocast), "--format", "json")
+    row = json.loads(out)["rows"][0] if status == 0 else {}
+    at_peak = row.get("mfu", 0) * row.get("step_time_s", 0) * 989e12
+    check("MFU under autocast", at_peak and abs(at_peak / row["model_flop_per_gpu"] - 1) < 1e-6, err or str(row))
+    with open(os.path.join(SOURCE, "experiments", "clusters", "gpu-h100-sxm5-80g.json")) as f:
+        card = json.load(f)
+    for key in ("kernels", "achievable_matmul_flop_per_s", "achievable_matmul_shape"):
+        del card[key]
+    card["calibration"] = {f"{what}_sustained": {"value": 1.5, "source": "a mistake"}
+                           for what in ("matmul", "backward", "attention")}
+    card["peak_dense_flop_per_s"]["bf16"] = 1e9
+    write("gpu-slow.json", card)
+    slow = dict(autocast, model="llama-3.2-1b", seq=4096, precision={"param": "bf16"},
+                cluster={"nodes": 1, "gpus": 8, "gpu": "gpu-slow.json"})
+    status, out, err = run("compare", write("slow.yaml", slow))
+    check("a step faster than the peak", status == 2 and err.count("\n") == 1 and "peak_dense_flop_per_s" in err, err or out)
+
+
+def write(name, document):
+    path = os.path.join(folder, name)
+    with open(path, "w") as f:
+        json.dump(document, f)
+    return path
+
+
+def experiment_keys(name):
+    return {"model": {"trace": os.path.join(GOLDEN, name + ".trace")}, "cluster": "dgx-h100-1",
+            "strategies": {"fsdp": {"wrap": "root"}}}
 
 
 probe = run("memory", os.path.join(GOLDEN, NAME + ".json"), "--trace", os.path.join(GOLDEN, NAME + ".trace"))

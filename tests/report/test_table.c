@@ -149,6 +149,19 @@ static void test_markdown__shows_failures_and_unknowns(void **state)
     free(text);
 }
 
+/* A utilisation above 1 is never printed without its reason. */
+static void test_markdown__says_why_mfu_is_above_the_peak(void **state)
+{
+    (void)state;
+    for (int over = 0; over < 2; over++) {
+        struct tsr_row rows[] = {row_of("usual", 0.5, 10, -1), row_of("long", 0.5, 10, -1)};
+        rows[1].mfu = over ? 1.023 : 1.0;
+        char *text = table_of("md", rows, 2);
+        assert_int_equal(strstr(text, "MFU above 100 %: it counts causal attention") != NULL, over);
+        free(text);
+    }
+}
+
 /* What lies outside the allocator stands beside what it reserves; unknown is "?", not 0. */
 static void test_markdown__memory_against_the_card(void **state)
 {
@@ -408,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_markdown__the_host_is_shown_where_it_is_used),
         cmocka_unit_test(test_markdown__says_what_to_run),
         cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
+        cmocka_unit_test(test_markdown__says_why_mfu_is_above_the_peak),
         cmocka_unit_test(test_markdown__memory_against_the_card),
         cmocka_unit_test(test_markdown__verdicts_are_explained),
         cmocka_unit_test(test_markdown__retries_come_second),

@@ -29,6 +29,11 @@ struct tsr_samples {
     double p5_s, p50_s, p95_s, mean_s;
 };
 
+/* Printed below a table of which an MFU is above 100 %. */
+#define TSR_MFU_OVER_PEAK                                                                \
+    "MFU above 100 %: it counts causal attention in full (PaLM, arXiv 2204.02311), and " \
+    "kernels compute half of that."
+
 /* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
 struct tsr_row {
     char strategy[96];
@@ -43,7 +48,8 @@ struct tsr_row {
     uint32_t world;
     uint64_t tokens_per_rank; /* of one iteration */
     struct tsr_metrics first, steady;
-    double mfu;                             /* model FLOP / (step time * peak); negative: unknown */
+    double mfu; /* time of the model's FLOP at the peak of the dtype of each kernel, over step time;
+                   above 1 see TSR_MFU_OVER_PEAK; negative: unknown */
     uint64_t peak_allocated, peak_reserved; /* steady iteration, largest over rank classes */
     uint64_t first_peak_allocated, first_peak_reserved;
     uint64_t peak_by_category[TSR_N_CATEGORIES];

@@ -180,6 +180,15 @@ static void put_retries(FILE *out, const struct tsr_plan *plan)
               out);
 }
 
+static void put_over_peak(FILE *out, const struct tsr_plan *plan)
+{
+    for (size_t k = 0; k < plan->n_shown; k++)
+        if (plan->points[plan->shown[k]].m->row.mfu > 1) {
+            fputs(TSR_MFU_OVER_PEAK "\n", out);
+            return;
+        }
+}
+
 static void put_counts(FILE *out, const struct tsr_plan *plan)
 {
     const struct tsr_plan_counts *c = &plan->counts;
@@ -226,6 +235,8 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan, bool wide)
     }
     fputc('\n', out);
     put_retries(out, plan);
+    if (wide)
+        put_over_peak(out, plan);
     put_counts(out, plan);
     fprintf(out,
             "All times are simulated, for the device file %s; ordered by tokens per second.\n"

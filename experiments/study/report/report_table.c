@@ -463,6 +463,17 @@ static void put_unknown(FILE *out, const struct tsr_row *rows, size_t n)
                 100 * share, tsr_show(most->strategy).text);
 }
 
+/* Says why a utilisation is above 1: only attention that is counted and not computed can do that.
+ */
+static void put_over_peak(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!rows[i].failure[0] && rows[i].mfu > 1) {
+            fputs(TSR_MFU_OVER_PEAK "\n", out);
+            return;
+        }
+}
+
 static void put_notes(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
                       size_t n, bool wide)
 {
@@ -485,6 +496,7 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
           "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
           "rank.\n`?`: unknown in the device file; `>`: at least.\n",
           out);
+    put_over_peak(out, rows, n);
     put_unknown(out, rows, n);
     put_marks(out, rows, n);
 }

@@ -42,17 +42,43 @@ void tsr_row_fail(struct tsr_row *row, tsr_status status)
         row->fits = TSR_FITS_NO;
 }
 
-/* MFU counts against the peak of the dtype that the matrix products run in (torchtitan's peaks). */
-static void set_mfu(const struct tsr_job *job, struct tsr_row *row)
+/* Whether the FLOP of a kernel are those of products, which run at the peak of their dtype. */
+static bool has_products(const struct tsr_work *work)
 {
-    static const enum tsr_peak peaks[] = {[TSR_F32] = TSR_PEAK_FP32,
-                                          [TSR_BF16] = TSR_PEAK_BF16,
-                                          [TSR_F16] = TSR_PEAK_FP16,
-                                          [TSR_F64] = TSR_PEAK_FP64};
-    const struct tsr_settings *s = job->settings;
-    double peak = job->cluster.gpu.peak_flops[peaks[s->param ? s->param : s->master]];
-    if (peak > 0 && row->steady.step_s > 0)
-        row->mfu = row->steady.model_flops / (row->steady.step_s * peak);
+    return work->op == TSR_OP_GEMM || work->op == TSR_OP_ATTENTION ||
+           work->op == TSR_OP_ATTENTION_BWD || work->op == TSR_OP_GENERIC;
+}
+
+/* Sets row->mfu: the time that the model's FLOP would take at the peak of the dtype in which each
+ * kernel runs, over the time of the step. Unknown where one of these peaks is. With causal
+ * attention, which counts in full, it may exceed 1. The executed FLOP may not: then the device
+ * file contradicts itself. */
+static tsr_status set_mfu(const struct tsr_job *job, const struct tsr_program *program,
+                          struct tsr_row *row)
+{
+    const struct tsr_kernel_choice *choice = &job->settings->sim.kernels;
+    double counted_s = 0, executed_s = 0;
+    for (size_t i = 0; i < program->n_instrs; i++) {
+        const struct tsr_work *work = program->instrs[i].work;
+        if (!work || program->instrs[i].kind == TSR_HOST_OP ||
+            !(has_products(work) && work->flops > 0))
+            continue;
+        double peak = tsr_work_peak(&job->cluster.gpu, choice, work);
+        if (peak <= 0)
+            return TSR_OK;
+        counted_s += work->model_flops / peak;
+        executed_s += work->flops / peak;
+    }
+    if (row->steady.step_s <= 0)
+        return TSR_OK;
+    if (executed_s > row->steady.step_s)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: key \"peak_dense_flop_per_s\": the products of a step take %.4g s at "
+                        "these peaks, the step only %.4g s: a peak is too small, or a time of a "
+                        "kernel table too short",
+                        job->cluster.gpu.path, executed_s, row->steady.step_s);
+    row->mfu = counted_s / row->steady.step_s;
+    return TSR_OK;
 }
 
 /* ---- time -------------------------------------------------------------------------------- */
@@ -151,8 +177,7 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     row->n_simulated_ranks = run->result->n_ranks;
     row->emit_s = emission->seconds;
     row->sim_s = run->result->wall_s;
-    set_mfu(job, row);
-    return TSR_OK;
+    return set_mfu(job, program, row);
 }
 
 /* ---- samples ----------------------------------------------------------------------------- */

@@ -117,12 +117,14 @@ static void extend(struct tsr_outcome *out, const struct measured_step *shorter,
     out->comm_s += n * (b->steady.comm_s - a->steady.comm_s);
     out->exposed_s += n * (b->steady.exposed_s - a->steady.exposed_s);
     out->flops += n * (b->steady.flops - a->steady.flops);
-    double model = out->model_flops + n * (b->steady.model_flops - a->steady.model_flops);
-    if (out->mfu > 0 && step_s > 0 && out->model_flops > 0)
-        out->mfu *= model / out->model_flops * out->step_s / step_s;
+    out->model_flops += n * (b->steady.model_flops - a->steady.model_flops);
+    /* The time at the peak grows as the FLOP do. */
+    if (out->mfu > 0 && step_s > 0)
+        out->mfu =
+            (out->mfu * out->step_s + n * (b->mfu * b->steady.step_s - a->mfu * a->steady.step_s)) /
+            step_s;
     out->step_s = step_s;
     out->tokens = tokens;
-    out->model_flops = model;
     out->reserved_bytes = larger(out->reserved_bytes, (double)b->peak_reserved);
 }
 
