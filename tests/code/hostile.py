@@ -38,6 +38,7 @@ HOSTILE = ['\nopen("RAN","w")#', '"+str(open("RAN","w"))+"', "'+str(open('RAN','
            "');system('touch RAN');('", '");system("touch RAN");("', "| touch RAN", "< touch RAN", "]]>--}}", "\n[a]\nb = 1\n"]
 SHORT = "=1'\"`touch RAN`</script>\n$(touch RAN)\\" # names of clusters and nodes have up to 63 bytes
 STRATEGIES = ["=A1+B2", "@SUM", "+1+cmd", "-a+1", "coding=utf_7", "None", "yes"]
+DRAWN = ["@SUM", "yes"]
 MARKED = "=+-@\t\r\n"
 failures, checks = [], 0
 
@@ -157,7 +158,7 @@ def check_configuration(bad, good):
         if yaml:
             found = yaml.safe_load(text)
             check("experiment.yaml: title", found["title"].startswith(bad.title[:40]), found["title"])
-            check("experiment.yaml: strategies", sorted(map(str, found["strategies"])) == sorted(bad.strategies), found["strategies"].keys())
+            check("experiment.yaml: strategies", sorted(map(str, found["strategies"])) == DRAWN, found["strategies"].keys())
 
 
 class Tags(html.parser.HTMLParser):
@@ -220,7 +221,8 @@ def check_commands(bad):
 def make(folder, texts, short):
     os.makedirs(folder)
     study = Study(folder, texts, short, STRATEGIES)
-    study.run("compare", study.experiment, "--out", study.out, "--emit", "torch", study.code)
+    study.run("compare", study.experiment, "--out", study.out, "--only", ",".join(DRAWN))
+    study.run("compare", study.experiment, "--emit", "torch", study.code)
     for end, format in (("toml", "torchtitan"), ("yaml", "accelerate")):
         study.run("compare", study.experiment, "--emit", format, f"{study.code}-{end}")
     return study
@@ -236,7 +238,7 @@ def main():
         check_data(bad, good)
         check_commands(bad)
         if shutil.which("gnuplot"):
-            check("pictures", len(bad.files("out/**/*.svg")) == 3 + 2 * len(STRATEGIES), bad.files("out/**/*.svg"))
+            check("pictures", len(bad.files("out/**/*.svg")) == 3 + 2 * len(DRAWN), bad.files("out/**/*.svg"))
         ran = glob.glob(os.path.join(folder, "**", "RAN*"), recursive=True) + glob.glob("RAN*")
         check("a planted command ran", not ran, ran)
 

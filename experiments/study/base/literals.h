@@ -3,7 +3,7 @@
  * Names of strategies, modules, models, clusters and files may hold anything. Each language has one
  * function here (Python: experiments/study/code/text.h; YAML: tsr_yaml_quote() of
  * config/settings.h) through which such a text enters a file, so that a reader of the language
- * finds one literal, and no code. tests/check_texts.py sees that no text takes another way.
+ * finds one literal, and no code. tests/code/literals.py refuses other ways.
  *
  * Characters that a terminal must not receive are escaped (sim/base/text.h); only JSON and the
  * shell give them back.
