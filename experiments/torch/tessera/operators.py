@@ -1,5 +1,6 @@
 """The instrumented pass: operators with shapes, FLOPs and bytes, and what the host reads back."""
 
+import math
 import struct
 
 import torch
@@ -16,6 +17,52 @@ NO_KERNEL = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_str
 
 ATTENTION = {f"_scaled_dot_product_{kind}_attention{tail}" for kind in ("flash", "efficient", "cudnn")
              for tail in ("", "_backward")}
+
+
+# Convolutions, and whether the operator is a transposed one; None: an argument says it.
+CONVOLUTIONS = {"convolution": None, "_convolution": None, "convolution_overrideable": None,
+                "cudnn_convolution": False, "cudnn_convolution_relu": False, "cudnn_convolution_add_relu": False,
+                "cudnn_convolution_transpose": True, "_slow_conv2d_forward": False, "slow_conv3d_forward": False,
+                "slow_conv_dilated2d": False, "slow_conv_dilated3d": False, "slow_conv_transpose2d": True,
+                "slow_conv_transpose3d": True, "_conv_depthwise2d": False, "conv_depthwise3d": False}
+CONVOLUTIONS_BACKWARD = {"convolution_backward", "convolution_backward_overrideable"}
+
+
+def argument(func, args, kwargs, name, default=None):
+    """The argument of a call that the operator's schema calls `name`."""
+    places = [a.name for a in func._schema.arguments]
+    place = places.index(name) if name in places else len(args)
+    return args[place] if place < len(args) else kwargs.get(name, default)
+
+
+def convolution_flops(inputs, weight, output, transposed):
+    """Of the shapes. Every position of the output (transposed: of the input) takes the whole filter, whose
+    shape has the channels of one group already; padding counts, as in PyTorch's counter."""
+    at = inputs if transposed else output
+    return 2 * at[0] * math.prod(at[2:]) * math.prod(weight)
+
+
+def convolution_backward_flops(func, args, kwargs):
+    """The gradient of the input and that of the filter take as much as forward each; that of the bias is a
+    sum. PyTorch 2.11 counts the filter's as if all groups were one."""
+    output, inputs, weight = (x.shape for x in args[:3])
+    wanted = argument(func, args, kwargs, "output_mask")
+    transposed = argument(func, args, kwargs, "transposed", False)
+    return convolution_flops(inputs, weight, output, transposed) * sum(map(bool, wanted[:2]))
+
+
+def tensors(*values):
+    return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
+
+
+def bytes_of(func, args, kwargs, output):
+    """Bytes of all arguments and results. A convolution's backward reads the filter for the gradient of the
+    input only, and the input for that of the filter."""
+    used = tensors(args, kwargs, output)
+    if func.overloadpacket.__name__ in CONVOLUTIONS_BACKWARD:
+        wanted = argument(func, args, kwargs, "output_mask")
+        used = tensors(args[0], args[2] if wanted[0] else (), args[1] if wanted[1] else (), output)
+    return sum(x.numel() * x.element_size() for x in used)
 
 
 def grouped_product_flops(a, b):
@@ -36,11 +83,8 @@ def attention_flops(q, k, v, backward):
 
 def name_of(func, args):
     """The operator's name; attention says whether it is causal, since kernels then do half the work."""
-    if func.overloadpacket.__name__ in ATTENTION:
-        place = [a.name for a in func._schema.arguments].index("is_causal")
-        if len(args) > place and args[place]:
-            return f"{func} causal"
-    return str(func)
+    causal = func.overloadpacket.__name__ in ATTENTION and argument(func, args, {}, "is_causal")
+    return f"{func} causal" if causal else str(func)
 
 
 def flops_of(func, args, kwargs, output):
@@ -50,6 +94,13 @@ def flops_of(func, args, kwargs, output):
     name = func.overloadpacket.__name__
     if name == "_grouped_mm":
         return grouped_product_flops(args[0].shape, args[1].shape)
+    if name in CONVOLUTIONS:
+        transposed = CONVOLUTIONS[name]
+        if transposed is None:
+            transposed = argument(func, args, kwargs, "transposed", False)
+        return convolution_flops(args[0].shape, args[1].shape, output.shape, transposed)
+    if name in CONVOLUTIONS_BACKWARD:
+        return convolution_backward_flops(func, args, kwargs)
     if name in ATTENTION:
         backward = name.endswith("_backward")
         return attention_flops(*(x.shape for x in args[backward:backward + 3]), backward)
@@ -161,8 +212,7 @@ class Operators(TorchDispatchMode):
                           "batch on the CPU with values")
 
     def _write(self, func, args, kwargs, output, before, after):
-        inputs = [x for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
-        outputs = [x for x in tree_leaves(output) if isinstance(x, torch.Tensor)]
+        inputs, outputs = tensors(args, kwargs), tensors(output)
         results = {x.untyped_storage().data_ptr() for x in outputs if x.is_cuda}
         read = [x.untyped_storage().data_ptr() for x in inputs if x.is_cuda]
         view = not func._schema.is_mutable and after == before and results <= set(read) and results
@@ -171,7 +221,7 @@ class Operators(TorchDispatchMode):
             used = inputs + outputs
             row = (name_of(func, args), tuple(tuple(x.shape) for x in inputs),
                    str(used[0].dtype).removeprefix("torch.") if used else "",
-                   flops_of(func, args, kwargs, output), sum(x.numel() * x.element_size() for x in used))
+                   flops_of(func, args, kwargs, output), bytes_of(func, args, kwargs, output))
         parameters = sorted({self.parameters[a] for a in read if a in self.parameters})
         if row and parameters and self.module.in_forward():
             self.watch.reads(parameters, str(func))

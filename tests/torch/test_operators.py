@@ -1,0 +1,108 @@
+"""FLOP and bytes of convolutions of random shapes: PyTorch's own counter, which is right for one group
+only, over each group alone; and hand sums."""
+
+import math
+import random
+import unittest
+
+import torch
+import torch.nn.functional as F
+from tessera.operators import bytes_of, flops_of
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+CASES = 300
+
+
+class Calls(TorchDispatchMode):
+    """[(operator, FLOP, bytes, output_mask), ...] of the convolutions that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        output = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if "convolution" in name:
+            self.found.append((name, flops_of(func, args, kwargs or {}, output),
+                               bytes_of(func, args, kwargs or {}, output),
+                               args[-1] if name.endswith("backward") else None))
+        return output
+
+
+class Case:
+    def __init__(self, rng):
+        self.dims, self.groups = rng.randint(1, 3), rng.choice((1, 1, 2, 3, 8))
+        self.transposed, self.batch = rng.random() < 0.4, rng.randint(1, 3)
+        self.wide_in, self.wide_out = rng.randint(1, 3), rng.randint(1, 3)   # of a group
+
+        def each(low, high):
+            return [rng.randint(low, high) for _ in range(self.dims)]
+        self.kernel, self.size, self.stride = each(1, 3), each(5, 8), each(1, 3)
+        self.padding, self.dilation = each(0, 1), each(1, 2)
+        self.grads = rng.choice(((True, True), (True, False), (False, True)))
+        self.bias = rng.random() < 0.5
+
+    def tensors(self, groups):
+        def make(shape, needs):
+            return torch.empty(shape, device="meta", requires_grad=needs)
+        wide = (self.wide_in, self.wide_out)[::1 if self.transposed else -1]
+        filters = make([groups * wide[0], wide[1], *self.kernel], self.grads[1])
+        bias = make([groups * self.wide_out], self.grads[1]) if self.bias else None
+        return make([self.batch, groups * self.wide_in, *self.size], self.grads[0]), filters, bias
+
+    def run(self, groups):
+        inputs, filters, bias = self.tensors(groups)
+        name = f"conv{'_transpose' if self.transposed else ''}{self.dims}d"
+        output = getattr(F, name)(inputs, filters, bias, stride=self.stride, padding=self.padding,
+                                  dilation=self.dilation, groups=groups)
+        output.backward(torch.empty_like(output))
+        return inputs, filters, bias, output
+
+    def __str__(self):
+        return str(vars(self))
+
+
+def size(*tensors):
+    return sum(4 * x.numel() for x in tensors if x is not None)
+
+
+class Convolutions(unittest.TestCase):
+    def test_groups_strides_dilation_and_transposition(self):
+        rng, grouped = random.Random(29), 0
+        for _ in range(CASES):
+            case = Case(rng)
+            with Calls() as calls:
+                inputs, filters, bias, output = case.run(case.groups)
+            (forward, forward_flops, forward_bytes, _), (backward, flops, moved, mask) = calls.found
+            with FlopCounterMode(display=False) as counter:
+                case.run(1)
+            counted = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
+            at = (inputs if case.transposed else output).shape
+            macs = case.batch * math.prod(at[2:]) * math.prod(case.kernel) * case.wide_in * case.wide_out
+            with self.subTest(str(case)):
+                self.assertEqual((forward, backward), ("convolution", "convolution_backward"))
+                self.assertEqual(forward_flops, case.groups * counted["aten.convolution"])
+                self.assertEqual(flops, case.groups * counted["aten.convolution_backward"])
+                self.assertEqual(forward_flops, 2 * macs * case.groups)
+                self.assertEqual(flops, sum(case.grads) * forward_flops)
+                self.assertEqual(list(mask[:2]), list(case.grads))
+                self.assertEqual(forward_bytes, size(inputs, filters, bias, output))
+                of_input = size(filters, inputs) if case.grads[0] else 0
+                of_filter = size(inputs, filters, bias) if case.grads[1] else 0
+                self.assertEqual(moved, size(output) + of_input + of_filter)
+            grouped += case.groups > 1
+        self.assertGreater(grouped, CASES // 3)
+
+    def test_a_depthwise_convolution_is_not_a_dense_one(self):
+        inputs = torch.empty(1, 4096, 4096, device="meta", requires_grad=True)
+        filters = torch.empty(4096, 1, 4, device="meta", requires_grad=True)
+        with Calls() as calls:
+            output = F.conv1d(inputs, filters, padding=3, groups=4096)
+            output.backward(torch.empty_like(output))
+        self.assertEqual([flops for _, flops, _, _ in calls.found], [134316032, 268632064])
+
+
+if __name__ == "__main__":
+    unittest.main()
