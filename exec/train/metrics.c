@@ -347,21 +347,31 @@ static const char *code(bool colour, const char *sequence)
     return colour ? sequence : "";
 }
 
+/* Writes a loss or a norm; printf() would give a NaN the sign of its bits. */
+static void format_value(double value, char out[FIELD_BYTES])
+{
+    if (isnan(value))
+        (void)snprintf(out, FIELD_BYTES, "%7s", "nan");
+    else
+        (void)snprintf(out, FIELD_BYTES, "%7.4f", value);
+}
+
 tsr_status tsr_console_step(FILE *out, bool colour, const struct tsr_step_record *r)
 {
     char norm[FIELD_BYTES] = "n/a", memory[FIELD_BYTES], tps[FIELD_BYTES], tflops[FIELD_BYTES];
-    char mfu[FIELD_BYTES] = "n/a";
+    char mfu[FIELD_BYTES] = "n/a", loss[FIELD_BYTES];
+    format_value(r->loss, loss);
     if (r->has_grad_norm)
-        (void)snprintf(norm, sizeof norm, "%7.4f", r->grad_norm);
+        format_value(r->grad_norm, norm);
     if (is_known(r->mfu))
         (void)snprintf(mfu, sizeof mfu, "%.2f%%", 100 * r->mfu);
     format_memory(r, memory);
     format_tps(r->tokens_per_second, tps);
     format_tflops(r->tflops, tflops);
     int n = fprintf(out,
-                    "%sstep: %2" PRIu64 "  %sloss: %7.4f  %sgrad_norm: %s  %smemory: %s  "
+                    "%sstep: %2" PRIu64 "  %sloss: %s  %sgrad_norm: %s  %smemory: %s  "
                     "%stps: %s  %stflops: %s  %smfu: %s%s\n",
-                    code(colour, red), r->step, code(colour, green), r->loss, code(colour, yellow),
+                    code(colour, red), r->step, code(colour, green), loss, code(colour, yellow),
                     norm, code(colour, turquoise), memory, code(colour, blue), tps,
                     code(colour, cyan), tflops, code(colour, magenta), mfu, code(colour, reset));
     return finish(out, n);
@@ -370,10 +380,11 @@ tsr_status tsr_console_step(FILE *out, bool colour, const struct tsr_step_record
 tsr_status tsr_console_eval(FILE *out, bool colour, uint64_t step, double loss,
                             double tokens_per_second)
 {
-    char tps[FIELD_BYTES];
+    char tps[FIELD_BYTES], text[FIELD_BYTES];
+    format_value(loss, text);
     format_tps(tokens_per_second, tps);
-    int n = fprintf(out, "%svalidate step: %2" PRIu64 "  %sloss: %7.4f  %stps: %s%s\n",
-                    code(colour, yellow), step, code(colour, green), loss, code(colour, blue), tps,
+    int n = fprintf(out, "%svalidate step: %2" PRIu64 "  %sloss: %s  %stps: %s%s\n",
+                    code(colour, yellow), step, code(colour, green), text, code(colour, blue), tps,
                     code(colour, reset));
     return finish(out, n);
 }

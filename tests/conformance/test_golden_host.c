@@ -29,11 +29,11 @@ enum { WORKERS = 2 };
 #ifdef TSR_TEST_CUDA
 #define TEST_EXECUTOR "cuda" /* ranks share a GPU */
 #define FIRST         1      /* the short form takes other scenarios than the host's */
-#define N_FOUND       32     /* without PyTorch's own races: a GPU has streams */
+#define N_FOUND       34     /* without PyTorch's own races: a GPU has streams */
 #else
 #define TEST_EXECUTOR "host"
 #define FIRST         0
-#define N_FOUND       34
+#define N_FOUND       36
 #endif
 
 struct scenario {
@@ -54,15 +54,21 @@ static bool is_close(double a, double b, double rel, double abs)
     return fabs(a - b) <= fmax(abs, rel * fmax(fabs(a), fabs(b)));
 }
 
-/* Lists and objects of numbers or null, to any depth. */
-static bool close_values(const json_t *a, const json_t *b, double rel, double abs)
+/* What is not finite is a text; with `loose` it is equal to all that is not finite. */
+static bool same_text(const json_t *a, const json_t *b, bool loose)
+{
+    return loose ? json_is_string(a) && json_is_string(b) : json_equal(a, b);
+}
+
+/* Lists and objects of numbers, texts or null, to any depth. */
+static bool close_values(const json_t *a, const json_t *b, double rel, double abs, bool loose)
 {
     if (json_is_number(a) && json_is_number(b))
         return is_close(json_number_value(a), json_number_value(b), rel, abs);
     if (json_is_array(a) && json_is_array(b)) {
         bool all = json_array_size(a) == json_array_size(b);
         for (size_t i = 0; all && i < json_array_size(a); i++)
-            all = close_values(json_array_get(a, i), json_array_get(b, i), rel, abs);
+            all = close_values(json_array_get(a, i), json_array_get(b, i), rel, abs, loose);
         return all;
     }
     if (json_is_object(a) && json_is_object(b)) {
@@ -70,17 +76,32 @@ static bool close_values(const json_t *a, const json_t *b, double rel, double ab
         json_t *value;
         bool all = json_object_size(a) == json_object_size(b);
         json_object_foreach((json_t *)(uintptr_t)a, key, value) all =
-            all && close_values(value, json_object_get(b, key), rel, abs);
+            all && close_values(value, json_object_get(b, key), rel, abs, loose);
         return all;
     }
-    return json_is_null(a) && json_is_null(b);
+    return json_is_null(a) ? json_is_null(b) : same_text(a, b, loose);
+}
+
+/* Returns true if some gradient had no finite norm. Then rounding decides what is "nan" and what is
+ * "inf": whether infinities of both signs meet depends on whether a kernel rounds products before
+ * it adds. Parameters are not compared. */
+static bool is_lost(const struct scenario *s)
+{
+    const char *name;
+    json_t *row, *norm;
+    size_t i;
+    json_array_foreach(json_object_get(s->gold, "grad_norm"), i, row)
+    {
+        json_object_foreach(row, name, norm) if (json_is_string(norm)) return true;
+    }
+    return false;
 }
 
 static int compare_numbers(const struct scenario *s, const char *key, const char *rel_key,
                            double abs)
 {
     const json_t *gold = json_object_get(s->gold, key), *mine = json_object_get(s->mine, key);
-    if (gold && mine && close_values(gold, mine, tolerance(s, rel_key), abs))
+    if (gold && mine && close_values(gold, mine, tolerance(s, rel_key), abs, is_lost(s)))
         return 0;
     print_difference(s->name, key, gold, mine);
     return 1;
@@ -229,7 +250,7 @@ static int compare(const struct scenario *s)
     bad += compare_numbers(s, "loss", "loss_rel", tolerance(s, "loss_abs"));
     bad += compare_numbers(s, "loss_per_rank", "loss_rel", tolerance(s, "loss_abs"));
     bad += compare_numbers(s, "grad_norm", "grad_norm_rel", 1e-6);
-    return bad + compare_final(s);
+    return is_lost(s) ? bad : bad + compare_final(s);
 }
 
 /* What is not modelled has to be refused. */

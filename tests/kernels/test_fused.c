@@ -469,8 +469,10 @@ static void losses(void **state)
         open_loss(&k, test_floats[i % 4], i / 4 % 3, i < 48 ? 0.3 : 1);
         test_run(&k.t);
         check_loss(&k);
-        if (i >= 48)
-            assert_true(test_get(&k.t, k.loss, 0) == 0);
+        if (i >= 48) /* no label: the mean of nothing, and no gradient */
+            assert_true(isnan(test_get(&k.t, k.loss, 0)));
+        for (uint64_t at = 0; i >= 48 && k.gx >= 0 && at < k.rows * k.columns; at++)
+            assert_true(test_get(&k.t, k.gx, at) == 0);
         close_loss(&k);
     }
 }

@@ -409,6 +409,11 @@ static void console_lines_are_torchtitans(void **state)
     r.memory_reserved = UINT64_C(1) << 30;
     check_console(&r, "step:  3  loss:     nan  grad_norm: n/a  memory:  1.00GiB  "
                       "tps: n/a  tflops: n/a  mfu: n/a\n");
+    r.loss = INFINITY;
+    r.has_grad_norm = true;
+    r.grad_norm = copysign(NAN, -1);
+    check_console(&r, "step:  3  loss:     inf  grad_norm:     nan  memory:  1.00GiB  "
+                      "tps: n/a  tflops: n/a  mfu: n/a\n");
 }
 
 /* Without its codes a coloured line is the plain one. */

@@ -1,4 +1,5 @@
-/* loss.h: what the losses take. A label below 0 is ignored. */
+/* loss.h: what the losses take. A label below 0 is ignored; a loss without any label is NaN, as in
+ * PyTorch, and its gradient is 0. */
 #ifndef TSR_EXEC_LOSS_H
 #define TSR_EXEC_LOSS_H
 

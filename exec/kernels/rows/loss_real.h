@@ -7,12 +7,6 @@ static void TSR_R(store_one)(const struct tsr_elems *out, double value)
     TSR_R(tsr_store)(out, 0, 1, &x);
 }
 
-/* x / n, 0 if there is nothing to divide by. */
-static double TSR_R(share)(double x, double n)
-{
-    return n > 0 ? x / n : 0;
-}
-
 /* Sum of -p[label]; the label is the column, or the only one. */
 static double TSR_R(nll_sum)(const struct tsr_nll *k)
 {
@@ -34,7 +28,7 @@ static void TSR_R(nll)(const struct tsr_nll *k, uint64_t begin, uint64_t step)
     (void)begin;
     (void)step;
     if (k->loss.data)
-        TSR_R(store_one)(&k->loss, TSR_R(share)(TSR_R(nll_sum)(k), n));
+        TSR_R(store_one)(&k->loss, TSR_R(nll_sum)(k) / n);
     if (k->weight.data)
         TSR_R(store_one)(&k->weight, n);
 }
@@ -118,5 +112,5 @@ static void TSR_R(cross_entropy)(const struct tsr_cross_entropy *k, uint64_t beg
         else if (k->out.data)
             TSR_R(tsr_store_same)(&k->out, row * columns, columns, 0);
     }
-    TSR_R(store_one)(&k->loss, TSR_R(share)(sum, n));
+    TSR_R(store_one)(&k->loss, sum / n);
 }

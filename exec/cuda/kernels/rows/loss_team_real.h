@@ -1,10 +1,10 @@
 /* loss_team_real.h: template of loss.cu. */
 #include "exec/kernels/tensor/real.h"
 
-/* Of one block: sum / n into out, 0 if there is nothing to divide by. */
+/* Stores sum / n in `out`, from one block. */
 TSR_DEVICE void TSR_R(store_share)(const struct tsr_elems *out, double sum, double n)
 {
-    TSR_REAL share = (TSR_REAL)(n > 0 ? sum / n : 0);
+    TSR_REAL share = (TSR_REAL)(sum / n);
     if (tsr_thread() == 0)
         TSR_R(tsr_store)(out, 0, 1, &share);
 }

@@ -28,7 +28,8 @@ struct job {
     uint32_t world, iters, micros;
     double *losses;          /* [iters][micros][world] */
     size_t n_params;         /* known once rank 0 has its engine */
-    double *squares;         /* [iters][n_params][world]: of the gradient's local part; NaN: none */
+    double *squares;         /* [iters][n_params][world]: of the gradient's local part */
+    bool *has_grad;          /* [iters][n_params][world]: there is a gradient, of any value */
     float **values[N_WHOLE]; /* [n_params]: whole tensors, filled by all ranks */
 };
 
@@ -109,7 +110,8 @@ static tsr_status gradients(void *user, uint32_t iter)
     TSR_TRY(r->executor->ops->drain(r->executor));
     for (size_t i = 0; i < job->n_params; i++) {
         struct tsr_values v;
-        double *place = job->squares + (iter * job->n_params + i) * job->world + r->rank, sum = 0;
+        size_t cell = (iter * job->n_params + i) * job->world + r->rank;
+        double sum = 0;
         if (!tsr_param_values(r->run.e, i, TSR_PARAM_GRAD, &v))
             continue;
         void *data;
@@ -117,7 +119,8 @@ static tsr_status gradients(void *user, uint32_t iter)
         for (uint64_t k = 0; k < v.numel; k++)
             sum += load(data, v.dtype, k) * load(data, v.dtype, k);
         free(data);
-        *place = is_first_holder(r, i) ? sum : 0;
+        job->squares[cell] = is_first_holder(r, i) ? sum : 0;
+        job->has_grad[cell] = true;
     }
     r->steps++;
     tsr_exec_set_scalar(r->executor, TSR_SCALAR_STEP, (double)r->steps);
@@ -187,11 +190,10 @@ static tsr_status make_lists(struct rank *r)
 {
     struct job *job = r->job;
     size_t n = tsr_n_param_layouts(r->run.e), cells = job->iters * n * job->world;
-    job->squares = malloc((cells + 1) * sizeof *job->squares);
-    if (!job->squares)
+    job->squares = calloc(cells + 1, sizeof *job->squares);
+    job->has_grad = calloc(cells + 1, sizeof *job->has_grad);
+    if (!job->squares || !job->has_grad)
         return tsr_no_memory(NULL);
-    for (size_t i = 0; i < cells; i++)
-        job->squares[i] = NAN;
     for (int w = 0; w < N_WHOLE; w++)
         if (!(job->values[w] = calloc(n + 1, sizeof *job->values[w])))
             return tsr_no_memory(NULL);
@@ -289,16 +291,16 @@ static void add_losses(const struct job *job, json_t *result)
     json_object_set_new(result, "loss_per_rank", all);
 }
 
+/* Returns the norm of a gradient, which may be "nan" or "inf"; null: no rank has a gradient. */
 static json_t *norm_of(const struct job *job, uint32_t iter, size_t param)
 {
-    const double *squares = job->squares + (iter * job->n_params + param) * job->world;
+    size_t first = (iter * job->n_params + param) * job->world;
     double sum = 0;
     bool any = false;
-    for (uint32_t r = 0; r < job->world; r++)
-        if (!isnan(squares[r])) {
-            sum += squares[r];
-            any = true;
-        }
+    for (size_t cell = first; cell < first + job->world; cell++) {
+        sum += job->squares[cell];
+        any = any || job->has_grad[cell];
+    }
     return any ? tsr_trace_number(sqrt(sum)) : json_null();
 }
 
@@ -453,6 +455,7 @@ done:
         free(job.values[w]);
     }
     free(job.squares);
+    free(job.has_grad);
     free(job.losses);
     tsr_trace_tensors_close(&job.tensors);
     return status;
