@@ -162,6 +162,11 @@ tsr_status tsr_host_apply(struct tsr_host_level *level, const struct tsr_instr *
     return TSR_OK;
 }
 
+static uint64_t process_bytes(const struct tsr_host_level *level)
+{
+    return level->host + level->held;
+}
+
 static void keep_most(struct tsr_host_level *most, const struct tsr_host_level *level)
 {
     most->host = tsr_max_u64(most->host, level->host);
@@ -172,10 +177,14 @@ static void keep_most(struct tsr_host_level *most, const struct tsr_host_level *
 tsr_status tsr_host_replay(struct tsr_host_level *level, const struct tsr_program *program,
                            struct tsr_host_peak *peak)
 {
-    peak->most = *level;
+    *peak = (struct tsr_host_peak){.most = *level, .process = process_bytes(level)};
     for (size_t i = 0; i < program->n_instrs; i++) {
         TSR_TRY(tsr_host_apply(level, &program->instrs[i]));
         keep_most(&peak->most, level);
+        if (process_bytes(level) > peak->process) {
+            peak->process = process_bytes(level);
+            peak->instr = i;
+        }
     }
     peak->end = *level;
     return TSR_OK;

@@ -24,6 +24,8 @@ struct tsr_host_level {
 struct tsr_host_peak {
     struct tsr_host_level most; /* maxima of each; the level at the start counts */
     struct tsr_host_level end;
+    uint64_t process; /* maximum of what the process holds at a time: host + held */
+    size_t instr;     /* the first instruction after which it holds that; 0 also: at the start */
 };
 
 /* Applies one instruction. Errors: TSR_EASSERT if more is freed than is there. */

@@ -46,6 +46,8 @@ static void set_gpus(struct tsr_cluster *c, uint32_t gpus, bool nics_said)
         say(c, "PCIe switches: not modelled (node %s has them for %u GPUs)", c->node_name, before);
     c->places = (struct tsr_places){.peer_to_peer = c->places.peer_to_peer};
     c->n_collectives = 0; /* timed on another node */
+    if (c->intra != TSR_INTRA_MEMORY)
+        c->host_memory_bytes = 0; /* a node with another number of GPUs has another host */
     if (gpus == 1 && c->intra != TSR_INTRA_MEMORY)
         c->intra = TSR_INTRA_NONE;
     if (nics_said || !c->nics_per_node)
@@ -176,6 +178,8 @@ static void say_node(struct tsr_cluster *c, const struct tsr_cluster_keys *k, ui
     if (!k->nvlink && c->gpus_per_node > 1)
         say(c, "nvlink: %s, %.4g GB/s per GPU and direction (%s)", links[c->intra],
             c->intra_bw / 1e9, of);
+    if (c->host_memory_bytes)
+        say(c, "host memory: %.4g GB (%s)", (double)c->host_memory_bytes / 1e9, of);
     if (c->nodes == 1)
         return;
     if (!k->nics)

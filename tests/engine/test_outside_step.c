@@ -129,6 +129,11 @@ static void offloaded_shards_are_pinned(void **state)
         rig_step(&r);
     assert_int_equal(count_kind(&r, TSR_PIN), 0); /* the cache has them by now */
     assert_int_equal(host_of(&r).end.host, 2 * TOTAL / 4);
+    /* What the process holds at a time is no more than both maxima together. */
+    struct tsr_host_peak peak = host_of(&r);
+    assert_int_equal(peak.end.host + peak.end.held, peak.process);
+    assert_true(peak.process <= peak.most.host + peak.most.held);
+    assert_true(peak.instr < r.all.n_instrs);
     rig_close(&r);
 }
 

@@ -210,6 +210,44 @@ static void test_markdown__verdicts_are_explained(void **state)
     free(text);
 }
 
+/* A host that is too small is a verdict of its own, beside that of the GPU, and says where. */
+static void test_markdown__a_host_that_is_too_small(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("a", 0.4, 60, TSR_FITS_NO), row_of("b", 0.5, 60, TSR_FITS_NO),
+                             row_of("c", 0.6, 60, TSR_FITS_YES)};
+    struct tsr_host_fit host = {.verdict = TSR_HOST_TOO_SMALL,
+                                .memory = 4 * (uint64_t)TSR__GIB,
+                                .required = 5 * (uint64_t)TSR__GIB,
+                                .steady = 3 * (uint64_t)TSR__GIB,
+                                .node = 1,
+                                .ranks = 2,
+                                .rank = 8,
+                                .rank_bytes = 3 * (uint64_t)TSR__GIB,
+                                .section = "save"};
+    rows[0].node_host = rows[1].node_host = host;
+    rows[0].fit.verdict = TSR_FITS_RETRIES;
+    rows[2].node_host = (struct tsr_host_fit){.ranks = 1, .section = "init"};
+    char *text = table_of("md", rows, 3);
+    assert_non_null(strstr(text, "| a        |  400.00 |"));
+    assert_non_null(strstr(text, "| NO (host)      |"));
+    assert_non_null(strstr(text, "| NO (GPU, host) |"));
+    assert_non_null(strstr(text, "| c * "));
+    assert_non_null(strstr(text, "a 5.00 GiB of 4.00 GiB in save (node 1: 2 ranks, rank 8 alone "
+                                 "3.00 GiB); b 5.00 GiB"));
+    assert_non_null(
+        strstr(text, "|     2 |    5.00 | save  |     3.00 |        3.00 |   4.00 | NO "));
+    assert_non_null(
+        strstr(text, "|     1 |    0.00 | init  |     0.00 |        0.00 |      ? | ? "));
+    free(text);
+    text = table_of("md", rows, 1);
+    assert_non_null(strstr(text, "and its ranks need more memory than their host has"));
+    free(text);
+    text = table_of("csv", &rows[2], 1);
+    assert_non_null(strstr(text, ",unknown,0,0,,0,init,0,"));
+    free(text);
+}
+
 /* What fits without retries goes first, if it is slower, too. */
 static void test_markdown__retries_come_second(void **state)
 {
@@ -424,6 +462,7 @@ int main(void)
         cmocka_unit_test(test_markdown__says_why_mfu_is_above_the_peak),
         cmocka_unit_test(test_markdown__memory_against_the_card),
         cmocka_unit_test(test_markdown__verdicts_are_explained),
+        cmocka_unit_test(test_markdown__a_host_that_is_too_small),
         cmocka_unit_test(test_markdown__retries_come_second),
         cmocka_unit_test(test_markdown__peaks_by_section),
         cmocka_unit_test(test_markdown__the_command_has_the_overrides),

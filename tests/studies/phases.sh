@@ -54,7 +54,7 @@ has "$out" "| peak by phase, GiB" "| fsdp               | eval" "| memory, GiB" 
 # memory: a few megabytes, or the shards.
 adds() {
     works sim "$flagship" --strategy fsdp --set "phases=[step2,save]" --set save="$1"
-    awk -F'|' '/^\| fsdp .*\| save /{ print int(10 * $8), int(100 * $7) }' "$out"
+    awk -F'|' '/^\| fsdp *\| save /{ print int(10 * $8), int(100 * $7) }' "$out"
 }
 # shellcheck disable=SC2046
 set -- $(adds sharded) $(adds sharded_async)

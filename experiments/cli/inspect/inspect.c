@@ -32,19 +32,6 @@ const char *tsr_group_digits(uint64_t value, char out[32])
     return out;
 }
 
-const char *tsr_bytes_text(double bytes, char out[32])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
-    int unit = 0;
-    /* Three digits before the point at most, also when rounded: columns keep their width. */
-    while (bytes >= (unit ? 999.995 : 999.5) && unit < 5) {
-        bytes /= 1024;
-        unit++;
-    }
-    snprintf(out, 32, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
-    return out;
-}
-
 /* ---- a model as JSON ------------------------------------------------------------------------- */
 
 static json_t *llama_sizes(const struct tsr_model *model)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "experiments/study/job/job.h"
+#include "experiments/study/report/report_text.h"
 
 /* Layout of a strategy, and the module tree of its model ("modules"). */
 tsr_status tsr_inspect_layout(const struct tsr_job *job, json_t **out) TSR_MUST_USE;
@@ -21,7 +22,5 @@ void tsr_print_topology(FILE *out, const json_t *cluster);
 
 /* "8,030,261,248" */
 const char *tsr_group_digits(uint64_t value, char out[32]);
-/* "3.74 GiB", "512 B" */
-const char *tsr_bytes_text(double bytes, char out[32]);
 
 #endif

@@ -15,6 +15,7 @@
 /* ---- as text --------------------------------------------------------------------------------- */
 
 enum { TEXT_BYTES = 32 };
+enum { LEAST_HOST_BYTES = 1 << 20 }; /* every job pins a few bytes of inputs and losses */
 
 /* Bytes of a key as text. */
 static const char *bytes_of(const json_t *object, const char *key, char text[TEXT_BYTES])
@@ -118,6 +119,20 @@ static void print_host(FILE *out, const json_t *host)
     if (tsr_json_int(host, "host_bytes") || tsr_json_int(host, "pinned_bytes"))
         fprintf(out, "  host: %s pageable, %s pinned at most\n",
                 bytes_of(host, "host_bytes", pageable), bytes_of(host, "pinned_bytes", pinned));
+    const json_t *node = json_object_get(host, "node");
+    char needs[TEXT_BYTES], has[TEXT_BYTES], rank[TEXT_BYTES];
+    const char *verdict = tsr_json_text(node, "verdict");
+    if (!tsr_json_int(node, "required_bytes"))
+        return;
+    fprintf(out,
+            "  node: its %" JSON_INTEGER_FORMAT " ranks need %s of the host in %s (rank "
+            "%" JSON_INTEGER_FORMAT " %s); the host has %s%s\n",
+            tsr_json_int(node, "ranks"), bytes_of(node, "required_bytes", needs),
+            tsr_json_text(node, "phase"), tsr_json_int(node, "rank"),
+            bytes_of(node, "rank_bytes", rank), known_bytes(node, "memory_bytes", has),
+            !strcmp(verdict, "no")    ? ": does NOT fit"
+            : !strcmp(verdict, "yes") ? ": fits"
+                                      : "");
 }
 
 /* "steady iteration, "; nothing where the phase says it: "save, lm_head, for all_gather". */
@@ -274,7 +289,8 @@ static void print_categories(FILE *out, const json_t *alive, size_t top,
     }
 }
 
-static void print_alive(FILE *out, const json_t *alive, size_t top)
+/* `where`: the title of the table. */
+static void print_owned(FILE *out, const char *where, const json_t *alive, size_t top)
 {
     const json_t *modules = json_object_get(alive, "modules");
     struct widths widths = {0};
@@ -289,14 +305,31 @@ static void print_alive(FILE *out, const json_t *alive, size_t top)
     }
     measure_owners(modules, "Activation", 2 * top, &widths);
     fprintf(out,
-            "\nAlive at the peak: %s in %" JSON_INTEGER_FORMAT
+            "\n%s: %s in %" JSON_INTEGER_FORMAT
             " buffers, by category and owner (with the phase that allocated)\n",
-            bytes_of(alive, "bytes", bytes), tsr_json_int(alive, "buffers"));
+            where, bytes_of(alive, "bytes", bytes), tsr_json_int(alive, "buffers"));
     print_categories(out, alive, top, &widths);
     if (!json_array_size(modules))
         return;
     fprintf(out, "\nModules that own the activations\n");
     print_owners(out, modules, "Activation", 2 * top, &widths);
+}
+
+/* What the fullest rank holds on its host. */
+static void print_host_owners(FILE *out, const json_t *host, size_t top)
+{
+    const json_t *alive = json_object_get(host, "alive");
+    char where[96], bytes[TEXT_BYTES];
+    const char *verdict = tsr_json_text(json_object_get(host, "node"), "verdict");
+    if (tsr_json_int(alive, "bytes") < LEAST_HOST_BYTES && strcmp(verdict, "no") != 0)
+        return;
+    snprintf(where, sizeof where,
+             "On the host of rank %" JSON_INTEGER_FORMAT " at its peak there (%s)",
+             tsr_json_int(host, "rank"), tsr_json_text(json_object_get(host, "peak"), "phase"));
+    print_owned(out, where, alive, top);
+    if (tsr_json_int(host, "cached_bytes"))
+        fprintf(out, "  %10s  page-locked, and no buffer uses it\n",
+                bytes_of(host, "cached_bytes", bytes));
 }
 
 /* ---- questions of debugging ------------------------------------------------------------------ */
@@ -444,7 +477,8 @@ static void tsr_explain_print(FILE *out, const json_t *report, size_t top)
     print_peak(out, report);
     if (sections)
         print_sections(out, sections);
-    print_alive(out, json_object_get(report, "alive"), top);
+    print_owned(out, "Alive at the peak", json_object_get(report, "alive"), top);
+    print_host_owners(out, json_object_get(report, "host"), top);
     bool is_step = tsr_json_int(json_object_get(report, "peak"), "iteration_number") >= 0;
     print_unsharded(out, json_object_get(report, "unsharded"), is_step, top);
     print_checkpointing(out, json_object_get(report, "checkpointing"));

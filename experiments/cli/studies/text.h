@@ -33,6 +33,8 @@ static inline const char *tsr_verdict_remark(const json_t *row)
     const char *verdict = json_string_value(json_object_get(row, "verdict"));
     if (!verdict)
         return "";
+    if (!strcmp(tsr_json_text(row, "host_verdict"), "no"))
+        return "  (does not fit: the host is too small)";
     return !strcmp(verdict, "no")        ? "  (does not fit)"
            : !strcmp(verdict, "retries") ? "  (with retries of the allocator)"
                                          : "";

@@ -488,6 +488,7 @@ tsr_status tsr_explain(const struct tsr_job *job, const struct tsr_emission *emi
     TSR_TRY(add_peak(&e, &peaks, out));
     TSR_TRY(add_moment(&e, peak, out));
     TSR_TRY(tsr_explain_units(&e, peak, out));
+    TSR_TRY(tsr_explain_host_of(emission, out));
     return tsr_explain_peaks(&e, peak, out);
 }
 

@@ -75,6 +75,14 @@ struct tsr_explain_allocator {
     struct tsr_explain_pool *pools;
 };
 
+/* The fullest rank of the fullest node, when it holds most on its host. */
+struct tsr_explain_host {
+    uint32_t rank;
+    struct tsr_explain_place place;
+    struct tsr_explain_alive alive; /* buffers, pinned ones with their rounding */
+    uint64_t cached;                /* page-locked memory that no buffer uses */
+};
+
 struct tsr_explain_unit {
     const char *name;
     uint64_t unsharded, gathered; /* parameters; buffers of all-gathers */
@@ -139,6 +147,8 @@ struct tsr_what_if_row {
     bool failed, out_of_memory; /* why: failure */
     const char *failure;
     uint64_t allocated, reserved, needed, host, pinned;
+    uint64_t node_host;                      /* of the ranks of a node; 0 without a cluster */
+    int host_verdict;                        /* enum tsr_host_verdict */
     int fits;                                /* enum tsr_fits */
     int64_t saves_allocated, saves_reserved; /* negative: it takes more */
     uint64_t tokens; /* of one GPU and step; 0: not known: by time per token rows are compared */
@@ -178,6 +188,7 @@ struct tsr_explanation {
     struct tsr_explain_iteration *iterations;
     struct tsr_explain_alive alive;
     struct tsr_explain_allocator allocator;
+    struct tsr_explain_host host;
     struct tsr_explain_unsharded unsharded;
     struct tsr_explain_checkpointing checkpointing;
     struct tsr_explain_phase *phases;

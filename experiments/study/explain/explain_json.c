@@ -75,16 +75,10 @@ static json_t *card_json(const struct tsr_row *row)
         (json_int_t)row->most_reserved, "context_bytes", unless_negative(row->context_bytes),
         "library_bytes", unless_negative(row->library_bytes), "nccl_bytes",
         unless_negative(row->nccl_bytes), "needed_bytes", (json_int_t)row->needed, "usable_bytes",
-        known(row->usable_bytes), "fits", row->fits < 0 ? json_null() : json_boolean(row->fits),
-        "verdict", tsr_fits_word(row->fits), "short_of_bytes", (json_int_t)row->fit.short_of,
+        known(row->usable_bytes), "fits",
+        row->fit.verdict < 0 ? json_null() : json_boolean(row->fit.verdict), "verdict",
+        tsr_fits_word((int)row->fit.verdict), "short_of_bytes", (json_int_t)row->fit.short_of,
         "wanted_bytes", (json_int_t)row->fit.wanted, "alloc_retries_per_step", row->fit.retries);
-}
-
-/* The most that the process of a rank takes on the host. */
-static json_t *host_json(const struct tsr_row *row)
-{
-    return json_pack("{s:I, s:I}", "host_bytes", (json_int_t)row->host_bytes, "pinned_bytes",
-                     (json_int_t)row->pinned_bytes);
 }
 
 /* The parts of the run that `phases` names. */
@@ -97,10 +91,11 @@ static json_t *sections_json(const struct tsr_row *row)
             continue;
         json_array_append_new(
             list,
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:s, s:s}", "section", tsr_words_sections[i],
+            json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "section", tsr_words_sections[i],
                       "allocated_bytes", (json_int_t)s->allocated, "reserved_bytes",
                       (json_int_t)s->reserved, "host_bytes", (json_int_t)s->host, "pinned_bytes",
-                      (json_int_t)s->pinned, "phase", s->phase, "module", s->module));
+                      (json_int_t)s->pinned, "host_bytes_per_node", (json_int_t)s->node_host,
+                      "phase", s->phase, "module", s->module));
     }
     return list;
 }
@@ -138,6 +133,35 @@ static json_t *alive_json(const struct tsr_explain_alive *alive)
     json_object_set_new(out, "by_category", categories);
     json_object_set_new(out, "owners", owners_json(alive->owners, alive->n_owners));
     json_object_set_new(out, "modules", owners_json(alive->modules, alive->n_modules));
+    return out;
+}
+
+/* ---- the host ---------------------------------------------------------------------------------
+ */
+
+static json_t *node_json(const struct tsr_host_fit *node)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:I, s:o, s:s, s:I}", "node",
+                     (json_int_t)node->node, "ranks", (json_int_t)node->ranks, "rank",
+                     (json_int_t)node->rank, "rank_bytes", (json_int_t)node->rank_bytes,
+                     "required_bytes", (json_int_t)node->required, "phase", node->section,
+                     "steady_bytes", (json_int_t)node->steady, "shortfall_bytes",
+                     (json_int_t)node->shortfall, "memory_bytes", known(node->memory), "verdict",
+                     tsr_host_word(node->verdict), "program", (json_int_t)node->program);
+}
+
+/* The most that the process of a rank takes on the host, what it is made of, and the node. */
+static json_t *host_json(const struct tsr_explanation *x)
+{
+    const struct tsr_row *row = &x->row;
+    json_t *out = json_pack("{s:I, s:I}", "host_bytes", (json_int_t)row->host_bytes, "pinned_bytes",
+                            (json_int_t)row->pinned_bytes);
+    json_object_set_new(out, "node",
+                        row->node_host.ranks ? node_json(&row->node_host) : json_null());
+    put_int(out, "rank", x->host.rank);
+    json_object_set_new(out, "peak", place_json(&x->host.place));
+    json_object_set_new(out, "alive", alive_json(&x->host.alive));
+    put_int(out, "cached_bytes", x->host.cached);
     return out;
 }
 
@@ -242,6 +266,9 @@ static json_t *row_json(const struct tsr_what_if_row *r)
     json_object_set_new(row, "needed_bytes", bytes_json(ok, r->needed));
     json_object_set_new(row, "host_bytes", bytes_json(ok, r->host));
     json_object_set_new(row, "pinned_bytes", bytes_json(ok, r->pinned));
+    json_object_set_new(row, "host_required_bytes_per_node", bytes_json(ok, r->node_host));
+    json_object_set_new(row, "host_verdict",
+                        ok ? json_string(tsr_host_word(r->host_verdict)) : json_null());
     json_object_set_new(row, "fits", ok && r->fits >= 0 ? json_boolean(r->fits) : json_null());
     json_object_set_new(row, "verdict", ok ? json_string(tsr_fits_word(r->fits)) : json_null());
     json_object_set_new(row, "saves_allocated_bytes", bytes_json(ok, (uint64_t)r->saves_allocated));
@@ -288,7 +315,7 @@ json_t *tsr_explain_json(const struct tsr_explanation *x)
     put_int(out, "world", x->world);
     json_object_set_new(out, "peak", peak_json(x));
     json_object_set_new(out, "card", card_json(&x->row));
-    json_object_set_new(out, "host", host_json(&x->row));
+    json_object_set_new(out, "host", host_json(x));
     if (x->row.show_sections)
         json_object_set_new(out, "sections", sections_json(&x->row));
     json_object_set_new(out, "iterations", iterations_json(x));

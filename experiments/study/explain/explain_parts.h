@@ -25,6 +25,10 @@ tsr_status tsr_explain_place_of(const struct tsr_program *program, size_t instr,
 tsr_status tsr_explain_alive_at(const struct tsr_memory *memory, const struct tsr_program *program,
                                 struct tsr_arena *arena,
                                 struct tsr_explain_alive *out) TSR_MUST_USE;
+/* Of any live allocations; `bytes`: their sum. */
+tsr_status tsr_explain_alive_of(const struct tsr_instr *const *live, size_t n, uint64_t bytes,
+                                const struct tsr_program *program, struct tsr_arena *arena,
+                                struct tsr_explain_alive *out) TSR_MUST_USE;
 tsr_status tsr_explain_allocator_at(const struct tsr_memory *memory,
                                     const struct tsr_tables *tables, struct tsr_arena *arena,
                                     struct tsr_explain_allocator *out) TSR_MUST_USE;
@@ -32,5 +36,9 @@ tsr_status tsr_explain_allocator_at(const struct tsr_memory *memory,
 /* Phases, and the next-highest local maxima; `peak` is the instruction of the peak. */
 tsr_status tsr_explain_peaks(const struct tsr_explained *e, size_t peak,
                              struct tsr_explanation *out) TSR_MUST_USE;
+
+/* Fills out->host; out->row is filled. */
+tsr_status tsr_explain_host_of(const struct tsr_emission *emission,
+                               struct tsr_explanation *out) TSR_MUST_USE;
 
 #endif

@@ -441,26 +441,34 @@ static tsr_status add_tables(struct item *items, size_t n, struct row *rows,
     return list_owners(items, n, rows, false, arena, &out->modules, &out->n_modules);
 }
 
+tsr_status tsr_explain_alive_of(const struct tsr_instr *const *live, size_t n, uint64_t bytes,
+                                const struct tsr_program *program, struct tsr_arena *arena,
+                                struct tsr_explain_alive *out)
+{
+    struct item *items = calloc(n + 1, sizeof *items);
+    struct row *rows = calloc(n + 1, sizeof *rows);
+    tsr_status status;
+    *out = (struct tsr_explain_alive){.bytes = bytes, .n_buffers = n};
+    if (!items || !rows)
+        TSR_GOTO(done, tsr_no_memory("live buffers"));
+    TSR_GOTO(done, list_items(live, n, program, arena, items));
+    sum_categories(items, n, out);
+    status = add_tables(items, n, rows, arena, out);
+done:
+    free(items);
+    free(rows);
+    return status;
+}
+
 tsr_status tsr_explain_alive_at(const struct tsr_memory *memory, const struct tsr_program *program,
                                 struct tsr_arena *arena, struct tsr_explain_alive *out)
 {
     const struct tsr_instr **live = NULL;
     size_t n = 0;
-    *out = (struct tsr_explain_alive){.bytes = tsr_memory_level_of(memory).total};
+    uint64_t bytes = tsr_memory_level_of(memory).total;
     TSR_TRY(tsr_memory_live(memory, &live, &n));
-    struct item *items = calloc(n + 1, sizeof *items);
-    struct row *rows = calloc(n + 1, sizeof *rows);
-    tsr_status status;
-    if (!items || !rows)
-        TSR_GOTO(done, tsr_no_memory("live buffers"));
-    TSR_GOTO(done, list_items(live, n, program, arena, items));
-    out->n_buffers = n;
-    sum_categories(items, n, out);
-    status = add_tables(items, n, rows, arena, out);
-done:
+    tsr_status status = tsr_explain_alive_of(live, n, bytes, program, arena, out);
     free(live);
-    free(items);
-    free(rows);
     return status;
 }
 

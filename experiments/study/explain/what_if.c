@@ -361,6 +361,8 @@ static void run_one(void *user, size_t i, void *result)
     out->fits = row.fits;
     out->host = row.host_bytes;
     out->pinned = row.pinned_bytes;
+    out->node_host = row.node_host.required;
+    out->host_verdict = row.node_host.verdict;
     out->tokens_per_rank = row.tokens_per_rank;
     if (timed) {
         out->step_s = row.steady.step_s;

@@ -25,6 +25,8 @@ struct tsr_what_if_result {
     uint64_t needed;              /* on the card, as `compare` gives it */
     int fits;                     /* enum tsr_fits */
     uint64_t host, pinned;        /* of the process: pageable, page-locked; largest of the run */
+    uint64_t node_host;           /* of the ranks of a node, the fullest */
+    int host_verdict;             /* enum tsr_host_verdict */
     double step_s, exposed_s;     /* negative: not simulated */
     uint64_t tokens_per_rank;     /* of one iteration */
     char failure[256];

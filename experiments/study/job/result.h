@@ -10,6 +10,7 @@
 #include "experiments/study/config/section.h"
 #include "experiments/study/job/changes.h"
 #include "experiments/study/job/fit.h"
+#include "experiments/study/job/host_fit.h"
 #include "sim/figures/metrics.h"
 #include "sim/sim.h"
 
@@ -19,6 +20,7 @@ struct tsr_section_peak {
     double added_s; /* what it adds to the time of the run; 0: not simulated */
     uint64_t allocated, reserved;
     uint64_t host, pinned; /* of the process: pageable buffers, page-locked memory held */
+    uint64_t node_host;    /* of the ranks of a node, the fullest; 0 without a cluster, too */
     char module[96];       /* the owner of the allocation that made the allocated peak */
     char phase[32];
 };
@@ -61,11 +63,12 @@ struct tsr_row {
     uint64_t most_reserved;  /* over all sections that were emitted */
     uint64_t most_requested; /* by tensors at a time: no allocator needs less */
     uint64_t needed;         /* most_reserved with what is known to lie outside the allocator */
-    int fits;                /* enum tsr_fits */
-    struct tsr_fit fit;      /* what that rests on */
-    double unknown_s;        /* of the steady step: kernels of a trace that are priced by what they
-                                move; 0: none, or no trace */
-    double retry_s;          /* that retries add to the steady step; negative: unknown */
+    int fits;                /* enum tsr_fits: NO too where the host's memory is too small */
+    struct tsr_fit fit;      /* of the GPU alone, and what that rests on */
+    struct tsr_host_fit node_host; /* of the hosts alone */
+    double unknown_s; /* of the steady step: kernels of a trace that are priced by what they
+                         move; 0: none, or no trace */
+    double retry_s;   /* that retries add to the steady step; negative: unknown */
     /* The host's memory of one rank, largest over the run and the rank classes. */
     uint64_t host_bytes, pinned_bytes;
     unsigned show_sections; /* set of 1 << enum tsr_section: those that `phases` names */

@@ -228,6 +228,11 @@ tsr_status tsr_plan_with_job(const struct tsr_plan *plan, const char *const *set
                              tsr_status (*use)(const struct tsr_job *job, void *user),
                              void *user) TSR_MUST_USE;
 uint64_t tsr_plan_need(const struct tsr_row *row);
+/* Only the memory of a node's host is too small: the GPU has enough, or may have. */
+static inline bool tsr_plan_lacks_host(const struct tsr_row *row)
+{
+    return row->node_host.verdict == TSR_HOST_TOO_SMALL && row->fit.verdict != TSR_FITS_NO;
+}
 
 uint64_t tsr_plan_allocated(const struct tsr_row *row); /* the larger allocated peak */
 

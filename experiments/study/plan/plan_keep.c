@@ -67,6 +67,7 @@ static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
     hash = mix_file(hash, plan->job.model.path);
     hash = mix_file(hash, plan->job.cluster.path);
     hash = mix_file(hash, plan->job.cluster.gpu.path);
+    hash = tsr_hash_u64(hash, plan->job.cluster.host_memory_bytes); /* of another file */
     for (size_t i = 0; i < plan->request.n_sets; i++)
         hash = mix(hash, plan->request.sets[i]);
     for (size_t k = 0; k < space->n_axes; k++)
@@ -109,6 +110,8 @@ static const struct member members[] = {
     NUMBER(trains, 0, 1),
     NUMBER(measured, 0, 1),
     NUMBER(fits, TSR_FITS_UNKNOWN, TSR_FITS_RETRIES),
+    NUMBER(node_host.verdict, TSR_HOST_UNKNOWN, TSR_HOST_TOO_SMALL),
+    TEXT(node_host.section),
     NUMBER(fit.is_known, 0, 1),
     NUMBER(fit.has_nccl, 0, 1),
     NUMBER(fit.verdict, TSR_FITS_UNKNOWN, TSR_FITS_RETRIES),

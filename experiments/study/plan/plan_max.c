@@ -12,6 +12,7 @@
 
 #include "experiments/study/base/files.h"
 #include "experiments/study/plan/plan.h"
+#include "experiments/study/report/report_fits.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/oom.h"
 #include "sim/base/text.h"
@@ -195,7 +196,8 @@ static void fill(const struct tsr_plan_probe *p, cell *cells)
 {
     const struct tsr_row *row = &p->row;
     snprintf(cells[0], CELL, "%" PRIu64, p->value);
-    snprintf(cells[1], CELL, "%s", p->fits ? tsr_fits_text(row->fits) : "NO");
+    snprintf(cells[1], CELL, "%s",
+             p->fits || (p->known && row->fits == TSR_FITS_NO) ? tsr__fits_text(row) : "NO");
     snprintf(cells[2], CELL, "?");
     snprintf(cells[3], CELL, "?");
     (void)tsr_text_show(cells[4], CELL, row->failure);
@@ -312,6 +314,14 @@ static tsr_status nothing(const struct tsr_plan *plan, const struct tsr_plan_lar
     if (!p->known)
         return tsr_fail(TSR_EOOM, "plan: no %s fits into %.2f GiB: %s", largest->words,
                         gib(largest->budget), p->row.failure);
+    if (tsr_plan_lacks_host(&p->row)) {
+        char words[160];
+        tsr__host_words(&p->row.node_host, words, sizeof words);
+        return tsr_fail(TSR_EOOM,
+                        "plan: no %s fits: with %" PRIu64 " and strategy %s the ranks of a node "
+                        "need more memory than its host has: %s",
+                        largest->words, p->value, plan->base->name, words);
+    }
     return tsr_fail(TSR_EOOM,
                     "plan: no %s fits into %.2f GiB: %" PRIu64 " needs %.2f GiB with strategy %s",
                     largest->words, gib(largest->budget), p->value, gib(tsr_plan_need(&p->row)),

@@ -411,7 +411,11 @@ static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
         fprintf(out, "%.9g", point->m->bound.step_s / (double)row->tokens_per_rank);
     fputc(',', out);
     if (point->state == TSR_PLAN_SIMULATED)
-        fprintf(out, "%.9g,%.9g", tsr_plan_time(row), row->steady.step_s);
+        fprintf(out, "%.9g,%.9g,", tsr_plan_time(row), row->steady.step_s);
+    else
+        fputs(",,", out);
+    if (emitted)
+        fprintf(out, "%s,%" PRIu64, tsr_host_word(row->node_host.verdict), row->node_host.required);
     else
         fputc(',', out);
     fputc(',', out);
@@ -426,7 +430,8 @@ static tsr_status write_points(FILE *out, const void *user)
              "every configuration; what became of it; the one that has the same programs; figures "
              "of what was emitted (bytes, bound) and simulated (seconds)");
     fputs("configuration,settings,state,alike_to,fits,front,peak_allocated_bytes,"
-          "needed_bytes,least_time_per_token_s,time_per_token_s,step_time_s,failure\n",
+          "needed_bytes,least_time_per_token_s,time_per_token_s,step_time_s,host_verdict,"
+          "host_required_bytes_per_node,failure\n",
           out);
     for (size_t i = 0; i < plan->space.n; i++)
         put_point(out, plan, i);

@@ -15,6 +15,7 @@
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/listener.h"
 #include "experiments/study/plan/plan.h"
+#include "experiments/study/report/report_fits.h"
 
 enum {
     ROUND = 8
@@ -551,6 +552,14 @@ tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan)
                         "plan: nothing fits into %.2f GiB: the allocator ran out of memory "
                         "in all of %zu configurations (allocator.limit)",
                         budget, plan->counts.emitted);
+    if (tsr_plan_lacks_host(&least->m->row)) {
+        char host[160];
+        tsr__host_words(&least->m->row.node_host, host, sizeof host);
+        return tsr_fail(TSR_EOOM,
+                        "plan: nothing fits: of the smallest that was found, strategy %s, %s, the "
+                        "ranks of a node need more memory than its host has: %s",
+                        plan->base->name, words, host);
+    }
     return tsr_fail(TSR_EOOM,
                     "plan: nothing fits into %.2f GiB: the smallest that was found needs "
                     "%.2f GiB, strategy %s, %s",

@@ -2,12 +2,35 @@
  * and for whom. */
 #include "experiments/study/report/report_fits.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "experiments/study/report/report_text.h"
 #include "sim/base/text.h"
 
 enum { MOST_NAMES = 4 };
+
+const char *tsr__fits_text(const struct tsr_row *row)
+{
+    if (row->fits != TSR_FITS_NO || row->node_host.verdict != TSR_HOST_TOO_SMALL)
+        return tsr_fits_text(row->fits);
+    return row->fit.verdict == TSR_FITS_NO ? "NO (GPU, host)" : "NO (host)";
+}
+
+void tsr__host_words(const struct tsr_host_fit *host, char *out, size_t size)
+{
+    char required[32], memory[32], rank[32];
+    tsr_bytes_text((double)host->required, required);
+    tsr_bytes_text((double)host->memory, memory);
+    tsr_bytes_text((double)host->rank_bytes, rank);
+    if (host->ranks > 1)
+        snprintf(out, size,
+                 "%s of %s in %s (node %" PRIu32 ": %" PRIu32 " ranks, rank %" PRIu32 " alone %s)",
+                 required, memory, host->section, host->node, host->ranks, host->rank, rank);
+    else
+        snprintf(out, size, "%s of %s in %s (node %" PRIu32 ": rank %" PRIu32 ")", required, memory,
+                 host->section, host->node, host->rank);
+}
 
 typedef void (*say_fn)(FILE *out, const struct tsr_row *row);
 
@@ -56,11 +79,36 @@ static bool any(const struct tsr_row *rows, size_t n, int verdict, bool has_card
     return false;
 }
 
+/* Returns whether a host is too small for a row. */
+static bool put_hosts(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    size_t n_short = 0;
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_host_fit *host = &rows[i].node_host;
+        if (rows[i].failure[0] || host->verdict != TSR_HOST_TOO_SMALL)
+            continue;
+        if (n_short++ >= MOST_NAMES)
+            continue;
+        char words[160];
+        tsr__host_words(host, words, sizeof words);
+        fprintf(out, "%s%s %s",
+                n_short > 1 ? "; "
+                            : "`NO (host)`: the ranks of a node need more memory than its host has "
+                              "(host.memory_bytes of the node file): ",
+                tsr_show(rows[i].strategy).text, words);
+    }
+    if (n_short > MOST_NAMES)
+        fprintf(out, "; %zu more", n_short - MOST_NAMES);
+    fputs(n_short ? ".\n" : "", out);
+    return n_short > 0;
+}
+
 void tsr__put_fits(FILE *out, const struct tsr_row *rows, size_t n)
 {
     bool retries = any(rows, n, TSR_FITS_RETRIES, true);
     bool unknown = any(rows, n, TSR_FITS_UNKNOWN, true);
     bool no_card = any(rows, n, TSR_FITS_UNKNOWN, false);
+    bool no_host = put_hosts(out, rows, n);
     if (retries) {
         fputs("`yes, retries`: the card is full, so the allocator waits for the device, frees what "
               "it has cached and asks again: ",
@@ -77,6 +125,6 @@ void tsr__put_fits(FILE *out, const struct tsr_row *rows, size_t n)
         fputs("`fits: ?`: the device file does not say how much of the card is usable "
               "(memory.visible_bytes).\n",
               out);
-    if (retries || unknown || no_card)
+    if (retries || unknown || no_card || no_host)
         fputc('\n', out);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum column_type { TEXT, U64, U32, I64, INT, REAL, HASH, TRISTATE, VERDICT, DERIVED };
+enum column_type { TEXT, U64, U32, I64, INT, REAL, HASH, TRISTATE, VERDICT, HOST_VERDICT, DERIVED };
 
 struct column {
     const char *name;
@@ -101,6 +101,14 @@ static const struct column columns[] = {
     COLUMN("pinned_bytes", U64, pinned_bytes),
     COLUMN("fits", TRISTATE, fits),
     COLUMN("verdict", VERDICT, fits),
+    COLUMN("gpu_verdict", VERDICT, fit.verdict),
+    COLUMN("host_verdict", HOST_VERDICT, node_host.verdict),
+    COLUMN("host_required_bytes_per_node", U64, node_host.required),
+    COLUMN("host_steady_bytes_per_node", U64, node_host.steady),
+    COLUMN("host_memory_bytes_per_node", U64, node_host.memory),
+    COLUMN("host_shortfall_bytes_per_node", U64, node_host.shortfall),
+    COLUMN("host_peak_phase", TEXT, node_host.section),
+    COLUMN("host_peak_node", U32, node_host.node),
     COLUMN("left_to_allocator_bytes", U64, fit.left),
     COLUMN("left_surely_bytes", U64, fit.left_surely),
     COLUMN("wanted_bytes", U64, fit.wanted),
@@ -187,6 +195,11 @@ static struct value value_of(const struct tsr_row *row, const struct column *col
         value.text = tsr_fits_word(value.number);
         value.type = TEXT;
         break;
+    case HOST_VERDICT:
+        memcpy(&value.number, at, sizeof value.number);
+        value.text = tsr_host_word(value.number);
+        value.type = TEXT;
+        break;
     case REAL:
         memcpy(&value.real, at, sizeof value.real);
         break;
@@ -201,7 +214,10 @@ static struct value value_of(const struct tsr_row *row, const struct column *col
     /* The file says `null` where the card's memory is unknown, or what retries cost. */
     bool of_card = column->offset == AT(usable_bytes) || column->offset == AT(fit.left) ||
                    column->offset == AT(fit.left_surely);
+    bool is_host = column->offset == AT(node_host.memory);
     if (column->type == U64 && of_card && row->usable_bytes == 0)
+        value.known = false;
+    if (is_host && row->node_host.memory == 0)
         value.known = false;
     if (column->offset == AT(retry_s) && value.real < 0)
         value.known = false;
@@ -330,9 +346,10 @@ static json_t *value_json(const struct value *value)
 
 static json_t *section_json(const struct tsr_section_peak *s)
 {
-    return json_pack("{sIsIsIsIsoss}", "peak_allocated_bytes", (json_int_t)s->allocated,
+    return json_pack("{sIsIsIsIsIsoss}", "peak_allocated_bytes", (json_int_t)s->allocated,
                      "peak_reserved_bytes", (json_int_t)s->reserved, "host_bytes",
-                     (json_int_t)s->host, "pinned_bytes", (json_int_t)s->pinned, "peak_module",
+                     (json_int_t)s->host, "pinned_bytes", (json_int_t)s->pinned,
+                     "host_bytes_per_node", (json_int_t)s->node_host, "peak_module",
                      text_json(s->module), "peak_phase", s->phase);
 }
 
@@ -388,6 +405,7 @@ static size_t text_size(const struct column *column)
     } texts[] = {{AT(strategy), sizeof((struct tsr_row *)0)->strategy},
                  {AT(summary), sizeof((struct tsr_row *)0)->summary},
                  {AT(failure), sizeof((struct tsr_row *)0)->failure},
+                 {AT(node_host.section), sizeof((struct tsr_row *)0)->node_host.section},
                  {AT(peak_module), sizeof((struct tsr_row *)0)->peak_module},
                  {AT(peak_phase), sizeof((struct tsr_row *)0)->peak_phase}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
@@ -402,6 +420,14 @@ static int verdict_of(const char *word)
         if (!strcmp(word, tsr_fits_word(verdict)))
             return verdict;
     return TSR_FITS_UNKNOWN;
+}
+
+static int host_verdict_of(const char *word)
+{
+    for (int verdict = TSR_HOST_FITS; word && verdict <= TSR_HOST_TOO_SMALL; verdict++)
+        if (!strcmp(word, tsr_host_word(verdict)))
+            return verdict;
+    return TSR_HOST_UNKNOWN;
 }
 
 static void read_value(const json_t *value, const struct column *column, struct tsr_row *row)
@@ -433,6 +459,9 @@ static void read_value(const json_t *value, const struct column *column, struct 
     case VERDICT:
         *(int *)at = verdict_of(text);
         break;
+    case HOST_VERDICT:
+        *(int *)at = host_verdict_of(text);
+        break;
     case REAL:
         *(double *)at =
             column->offset == AT(retry_s) && !json_is_number(value) ? -1 : json_number_value(value);
@@ -455,7 +484,6 @@ void tsr__row_of_json(const json_t *object, struct tsr_row *row)
         row->peak_by_category[c] = (uint64_t)json_integer_value(json_object_get(peak, key));
     }
     row->mfu = json_is_number(known_mfu) ? json_number_value(known_mfu) : -1;
-    row->fit.verdict = (enum tsr_fits)row->fits;
     row->fit.usable = row->usable_bytes;
     row->fit.has_nccl = row->nccl_bytes >= 0;
     row->fit.nccl = row->fit.has_nccl ? (uint64_t)row->nccl_bytes : 0;

@@ -158,11 +158,53 @@ static void walk_card(struct tsr__table *table, const struct tsr_row *rows, size
         tsr__cell_nccl(cells[4], r);
         tsr__cell_gib(cells[5], sum);
         tsr__cell_gib(cells[6], r->usable_bytes ? (int64_t)r->usable_bytes : -1);
-        (void)snprintf(cells[7], TSR__CELL_BYTES, "%s", tsr_fits_text(r->fits));
+        (void)snprintf(cells[7], TSR__CELL_BYTES, "%s", tsr__fits_text(r));
         tsr__cell_gib(cells[8], (int64_t)r->host_bytes);
         tsr__cell_gib(cells[9], (int64_t)r->pinned_bytes);
         tsr__table_row(table, (const tsr__cell *)cells);
     }
+}
+
+enum { HOST_COLUMNS = 8 };
+static const struct tsr__table_column host_columns[HOST_COLUMNS] = {
+    {"host of a node, GiB", true, false},
+    {"ranks", false, false},
+    {"at most", false, false},
+    {"phase", true, false},
+    {"one rank", false, false},
+    {"steady step", false, false},
+    {"memory", false, false},
+    {"fits", true, false},
+};
+
+static void walk_host(struct tsr__table *table, const struct tsr_row *rows, size_t n)
+{
+    tsr__cell cells[HOST_COLUMNS];
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_host_fit *host = &rows[i].node_host;
+        if (rows[i].failure[0] || !host->ranks)
+            continue;
+        tsr__cell_name(cells[0], rows[i].strategy, "");
+        (void)snprintf(cells[1], TSR__CELL_BYTES, "%" PRIu32, host->ranks);
+        tsr__cell_gib(cells[2], (int64_t)host->required);
+        (void)snprintf(cells[3], TSR__CELL_BYTES, "%s", host->section);
+        tsr__cell_gib(cells[4], (int64_t)host->rank_bytes);
+        tsr__cell_gib(cells[5], (int64_t)host->steady);
+        tsr__cell_gib(cells[6], host->memory ? (int64_t)host->memory : -1);
+        (void)snprintf(cells[7], TSR__CELL_BYTES, "%s", tsr_host_text(host->verdict));
+        tsr__table_row(table, (const tsr__cell *)cells);
+    }
+}
+
+static void put_host(FILE *out, const struct tsr_row *rows, size_t n)
+{
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || (!rows[i].failure[0] && rows[i].node_host.ranks);
+    if (!any)
+        return;
+    tsr__put_table(out, host_columns, HOST_COLUMNS, 0, walk_host, rows, n);
+    fputc('\n', out);
 }
 
 /* The tables below the comparison: what takes the memory of the card and of the host; and, of the
@@ -174,8 +216,9 @@ static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n, bool 
     for (size_t i = 0; i < n; i++) {
         const struct tsr_row *r = &rows[i];
         any = any || !r->failure[0];
-        uses_host =
-            uses_host || (!r->failure[0] && (double)(r->host_bytes + r->pinned_bytes) >= least);
+        bool is_much = (double)(r->host_bytes + r->pinned_bytes) >= least;
+        bool is_short = r->node_host.verdict == TSR_HOST_TOO_SMALL;
+        uses_host = uses_host || (!r->failure[0] && (is_much || is_short));
     }
     if (!any)
         return;
@@ -183,31 +226,39 @@ static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n, bool 
     unsigned left_out = wide || uses_host ? 0 : wide_columns(card_columns, CARD_COLUMNS);
     tsr__put_table(out, card_columns, CARD_COLUMNS, left_out, walk_card, rows, n);
     fputc('\n', out);
+    if (!left_out)
+        put_host(out, rows, n);
     tsr__put_fits(out, rows, n);
 }
 
 /* ---- memory by section ----------------------------------------------------------------------- */
 
-enum { SECTION_COLUMNS = 8 };
+enum { SECTION_COLUMNS = 9 };
 static const struct tsr__table_column section_columns[SECTION_COLUMNS] = {
-    {"peak by phase, GiB", true, false}, {"phase", true, false},   {"allocated", false, false},
-    {"reserved", false, false},          {"host", false, false},   {"pinned", false, false},
-    {"adds, ms", false, false},          {"made by", true, false},
+    {"peak by phase, GiB", true, false},
+    {"phase", true, false},
+    {"allocated", false, false},
+    {"reserved", false, false},
+    {"host", false, false},
+    {"pinned", false, false},
+    {"node", false, true},
+    {"adds, ms", false, false},
+    {"made by", true, false},
 };
 
 static void put_section(struct tsr__table *table, const char *strategy, const char *name,
                         const struct tsr_section_peak *s)
 {
     tsr__cell cells[SECTION_COLUMNS];
-    const uint64_t bytes[] = {s->allocated, s->reserved, s->host, s->pinned};
+    const uint64_t bytes[] = {s->allocated, s->reserved, s->host, s->pinned, s->node_host};
     char by[2 * TSR__CELL_BYTES];
     tsr__cell_name(cells[0], strategy, "");
     (void)snprintf(cells[1], TSR__CELL_BYTES, "%s", name);
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 5; k++)
         tsr__cell_gib(cells[2 + k], (int64_t)bytes[k]);
-    (void)snprintf(cells[6], TSR__CELL_BYTES, "%.1f", 1e3 * (s->added_s > 0 ? s->added_s : 0.0));
+    (void)snprintf(cells[7], TSR__CELL_BYTES, "%.1f", 1e3 * (s->added_s > 0 ? s->added_s : 0.0));
     (void)snprintf(by, sizeof by, "%s, %s", s->phase, s->module);
-    tsr__cell_name(cells[7], by, "");
+    tsr__cell_name(cells[8], by, "");
     tsr__table_row(table, (const tsr__cell *)cells);
 }
 
@@ -220,14 +271,15 @@ static void walk_sections(struct tsr__table *table, const struct tsr_row *rows, 
                 put_section(table, rows[i].strategy, names[k], &rows[i].sections[k]);
 }
 
-static void tsr__put_sections(FILE *out, const struct tsr_row *rows, size_t n)
+static void tsr__put_sections(FILE *out, const struct tsr_row *rows, size_t n, bool wide)
 {
     bool any = false;
     for (size_t i = 0; i < n; i++)
         any = any || (!rows[i].failure[0] && rows[i].show_sections);
     if (!any)
         return;
-    tsr__put_table(out, section_columns, SECTION_COLUMNS, 0, walk_sections, rows, n);
+    unsigned left_out = wide ? 0 : wide_columns(section_columns, SECTION_COLUMNS);
+    tsr__put_table(out, section_columns, SECTION_COLUMNS, left_out, walk_sections, rows, n);
     fputc('\n', out);
 }
 
@@ -313,7 +365,7 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
     (void)snprintf(cells[3], TSR__CELL_BYTES, row->mfu >= 0 ? "%.1f" : "?", row->mfu * 100);
     (void)snprintf(cells[4], TSR__CELL_BYTES, "%.2f", (double)row->peak_allocated / TSR__GIB);
     (void)snprintf(cells[5], TSR__CELL_BYTES, "%.2f", (double)row->peak_reserved / TSR__GIB);
-    (void)snprintf(cells[6], TSR__CELL_BYTES, "%s", tsr_fits_text(row->fits));
+    (void)snprintf(cells[6], TSR__CELL_BYTES, "%s", tsr__fits_text(row));
     (void)snprintf(cells[7], TSR__CELL_BYTES, "%.2f", m->exposed_s * 1e3);
     (void)snprintf(cells[8], TSR__CELL_BYTES, step > 0 ? "%.1f" : "?",
                    step > 0 ? m->exposed_s / step * 100 : 0.0);
@@ -366,8 +418,11 @@ static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
         fputs("No strategy could be simulated.\n\n", out);
         return;
     }
-    fprintf(out, "No strategy fits; the smallest, %s, reserves %.2f GiB.\n\n",
-            tsr_show(rows[least].strategy).text, (double)rows[least].peak_reserved / TSR__GIB);
+    fprintf(out, "No strategy fits; the smallest, %s, reserves %.2f GiB%s.\n\n",
+            tsr_show(rows[least].strategy).text, (double)rows[least].peak_reserved / TSR__GIB,
+            rows[least].node_host.verdict == TSR_HOST_TOO_SMALL
+                ? ", and its ranks need more memory than their host has"
+                : "");
 }
 
 /* The command that runs a row. */
@@ -494,7 +549,8 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
     fputs("Reserved memory is the most of all phases that were "
           "emitted; "
           "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
-          "rank.\n`?`: unknown in the device file; `>`: at least.\n",
+          "rank; node: of the ranks of a node.\n`?`: unknown in the device or node file; `>`: at "
+          "least.\n",
           out);
     put_over_peak(out, rows, n);
     put_unknown(out, rows, n);
@@ -518,7 +574,7 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
     fputc('\n', out);
     tsr__put_samples(out, rows, n);
     tsr__put_card(out, rows, n, wide);
-    tsr__put_sections(out, rows, n);
+    tsr__put_sections(out, rows, n, wide);
     put_failures(out, rows, n);
     put_best(out, info, rows, n);
     put_notes(out, info, rows, n, wide);

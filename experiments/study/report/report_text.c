@@ -70,6 +70,19 @@ bool tsr__is_mixed(const struct tsr_row *rows, size_t n)
     return n_measured > 0 && n_measured < n;
 }
 
+const char *tsr_bytes_text(double bytes, char out[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    int unit = 0;
+    /* Three digits before the point at most, also when rounded: columns keep their width. */
+    while (bytes >= (unit ? 999.995 : 999.5) && unit < 5) {
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, 32, unit ? "%.2f %s" : "%.0f %s", bytes, units[unit]);
+    return out;
+}
+
 double tsr__token_s(const struct tsr_row *row)
 {
     return row->tokens_per_rank ? row->steady.step_s / (double)row->tokens_per_rank : 0;

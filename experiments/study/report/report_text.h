@@ -34,6 +34,9 @@ bool tsr__on_front(const struct tsr_row *rows, size_t n, size_t i);
 const struct tsr_run_words *tsr__run_of(const struct tsr_study_info *info, const char *strategy);
 /* All rows have the tokens per GPU and step of the first one. */
 bool tsr__same_tokens(const struct tsr_row *rows, size_t n);
+/* Writes a number of bytes with its unit: "3.74 GiB", "512 B". Returns `out`. */
+const char *tsr_bytes_text(double bytes, char out[32]);
+
 /* The fastest row of those with this `fits` and these changes; -1: there is none. */
 int tsr__fastest_row(const struct tsr_row *rows, size_t n, int fits, unsigned changes);
 /* The winner: the fastest that fits, else of which that is unknown, of those that change neither

@@ -10,6 +10,7 @@ T.compareColumns = [
   { key: 'peak_allocated_bytes', head: 'peak', kind: 'bytes' },
   { key: 'peak_reserved_bytes', head: 'reserved', kind: 'bytes' },
   { key: 'needed_bytes', head: 'needed', kind: 'bytes', title: 'reserved at its most, context, libraries and NCCL' },
+  { key: 'host_required_bytes_per_node', head: 'host of a node', kind: 'bytes', title: 'memory that the ranks of a node need on its host, at most' },
   { key: 'fits', head: 'fits', kind: 'flag', good: true },
   { key: 'exposed_communication_s', head: 'exposed', kind: 's' },
   { key: 'exposed_communication_share', head: 'exposed', kind: 'share' },
@@ -21,7 +22,7 @@ T.kindOf = function (key, value) {
   if (typeof value === 'boolean') return 'flag';
   if (typeof value === 'string') return 'text';
   if (key.endsWith('_s')) return 's';
-  if (key.endsWith('_bytes')) return 'bytes';
+  if (key.endsWith('_bytes') || key.endsWith('_bytes_per_node')) return 'bytes';
   if (key.endsWith('_share')) return 'share';
   return 'figure';
 };
@@ -32,9 +33,10 @@ T.ComparePage = class {
     rows.forEach((row, number) => Object.assign(row, { number, time_per_token_s: row.tokens_per_s_per_gpu > 0 ? 1 / row.tokens_per_s_per_gpu : null }));
     const known = new Set([...T.compareColumns.map((c) => c.key), 'command', 'on_front', 'is_best', 'measured', 'number']);
     const extra = Object.keys(rows[0] || {}).filter((key) => !known.has(key) && typeof (rows.find((r) => r[key] !== null) || {})[key] !== 'object')
-      .map((key) => ({ key, head: key.replace(/_(s|bytes)$/, '').replace(/_/g, ' '), kind: T.kindOf(key, (rows.find((r) => r[key] !== null) || {})[key]) }));
+      .map((key) => ({ key, head: key.replace(/_(s|bytes)$/, '').replace(/_bytes_per_node$/, '_per_node').replace(/_/g, ' '), kind: T.kindOf(key, (rows.find((r) => r[key] !== null) || {})[key]) }));
     const mark = (row) => [row.is_best && rows.length > 1 ? T.el('span.tag.good', {}, row.fits === true ? 'fastest that fits' : 'fastest') : null, row.on_front && !row.is_best && rows.length > 1 ? T.el('span.tag', {}, 'front') : null,
       row.verdict === 'retries' ? T.el('span.tag', { title: 'the allocator frees cached blocks and asks again' }, 'retries') : null,
+      row.host_verdict === 'no' ? T.el('span.tag.bad', { title: this.host(row) }, 'host too small') : null,
       row.changes ? T.el('span.tag', { title: 'faster or not, it answers another question' }, `changes ${row.changes}`) : null,
       row.failure ? T.el('div.note', {}, row.failure) : null].filter(Boolean);
     this.table = new T.Table({ rows, columns: T.compareColumns, extra, mark, pick: (row) => open(row.number), canPick: (row) => T.sources.has(row.number), hover: (row) => { if (!this.one) this.scatter.mark(row); } });
@@ -47,9 +49,13 @@ T.ComparePage = class {
     this.node = T.el('section', {}, this.verdict(rows), this.one ? null : this.scatter.node, this.table.node, this.notes(study));
   }
 
+  host(row) {
+    return `the ranks of node ${row.host_peak_node} need ${T.bytes(row.host_required_bytes_per_node)} on their host in ${row.host_peak_phase}, which has ${T.bytes(row.host_memory_bytes_per_node)}`;
+  }
+
   verdict(rows) {
     const best = rows.find((r) => r.is_best), fits = rows.filter((r) => r.fits === true).length;
-    if (!best) return T.el('p.verdict', {}, rows.length === 1 ? rows[0].failure || `${rows[0].strategy} does not fit: it needs ${T.bytes(rows[0].needed_bytes)}` + (rows[0].usable_bytes ? ` of ${T.bytes(rows[0].usable_bytes)}.` : '.') : `None of ${rows.length} strategies fits.`);
+    if (!best) return T.el('p.verdict', {}, rows.length === 1 ? rows[0].failure || (rows[0].host_verdict === 'no' ? `${rows[0].strategy} does not fit: ${this.host(rows[0])}.` : '') || `${rows[0].strategy} does not fit: it needs ${T.bytes(rows[0].needed_bytes)}` + (rows[0].usable_bytes ? ` of ${T.bytes(rows[0].usable_bytes)}.` : '.') : `None of ${rows.length} strategies fits.`);
     if (rows.length === 1) return T.el('p.verdict', {}, T.el('b', {}, best.strategy), ` \u2014 step ${T.time(best.step_time_s)}, ${T.fixed(best.tokens_per_s_per_gpu, 0)} tokens/s/GPU, needs ${T.bytes(best.needed_bytes)}` + (best.usable_bytes ? ` of ${T.bytes(best.usable_bytes)}` : '') + (best.fits === true ? ': it fits.' : '; whether it fits is not known.'));
     return T.el('p.verdict', {}, best.fits === true ? 'Fastest that fits: ' : 'Fastest: ', T.el('b', {}, best.strategy), ` \u2014 step ${T.time(best.step_time_s)}, ${T.fixed(best.tokens_per_s_per_gpu, 0)} tokens/s/GPU, needs ${T.bytes(best.needed_bytes)}` +
       (best.usable_bytes ? ` of ${T.bytes(best.usable_bytes)}` : '') + `. ${fits} of ${rows.length} fit.`);
