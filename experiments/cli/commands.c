@@ -251,7 +251,7 @@ const struct tsr_command tsr_commands[] = {
          .line = "which communication is exposed, why, and what would hide it",
          .synopsis = "FILE|RUN_DIR [--strategy NAME] [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
-                    TSR_OPT_STRATEGY | TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF,
+                    TSR_OPT_STRATEGY | TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_RANK,
          .formats = "text, json or csv (default text)",
          .text =
          "Simulates a strategy of FILE, or reads what a run left: RUN_DIR is the --out folder of\n"
@@ -259,7 +259,8 @@ const struct tsr_command tsr_commands[] = {
          "behind computation and what does not: by kind, and for the most exposed collectives when\n"
          "they were issued, began and ended. Why each is exposed: the host was late, another kind of\n"
          "collective held its communicator, a buffer was not free, its stream had to wait, or there was\n"
-         "no computation left to hide it (bandwidth). For a FILE, then changes that may hide it, each\n"
+         "no computation left to hide it (bandwidth). The slowest rank is shown; --rank R shows another:\n"
+         "with sim.slow_rank, what the others wait for. For a FILE, then changes that may hide it, each\n"
          "simulated. --out writes overlap.csv, a picture and report.html. experiments/guide/overlap.md tells\n"
          "more.\n"
          "\n"

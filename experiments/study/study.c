@@ -241,6 +241,7 @@ tsr_status tsr_study_explain(struct tsr_study *study, const struct tsr_reason_op
 struct taken {
     const struct tsr_study_info *info;
     const char *out; /* where what report.html shows goes; NULL: nowhere */
+    uint32_t rank;
     struct tsr_overlap_table *table;
 };
 
@@ -252,17 +253,19 @@ static tsr_status take(void *user, const struct tsr_detail *detail)
     return tsr_overlap_table_of(taken->info, detail, taken->table);
 }
 
-static tsr_status simulate(void *taken, const struct tsr_job *job, struct tsr_emission *emission,
+static tsr_status simulate(void *user, const struct tsr_job *job, struct tsr_emission *emission,
                            struct tsr_row *row)
 {
-    return tsr_simulate_times(job, emission, row, take, taken);
+    const struct taken *taken = user;
+    return tsr_simulate_times(job, emission, row, taken->rank, take, user);
 }
 
 tsr_status tsr_study_overlap(struct tsr_study *study, const struct tsr_reason_options *options,
                              struct tsr_overlap_result *out)
 {
     const struct tsr_strategy *strategy = NULL;
-    struct taken taken = {&study->info, study->request.out, &out->table};
+    struct taken taken = {&study->info, study->request.out,
+                          options->has_rank ? options->rank : TSR_SLOWEST_RANK, &out->table};
     struct tsr_row row;
     *out = (struct tsr_overlap_result){.has_changes = false};
     TSR_TRY(tsr_experiment_find(&study->experiment, NULL, &strategy));

@@ -113,6 +113,8 @@ struct tsr_reason_options {
     bool no_what_if; /* only what is */
     bool deep;       /* explain: pairs and triples of what-ifs as well */
     bool time;       /* explain: simulate single what-ifs, too */
+    bool has_rank;   /* overlap: show `rank` and not the slowest one */
+    uint32_t rank;
 };
 
 /* Why memory peaks, and what would lower it. Needs no cluster unless `time` is asked for. */

@@ -92,6 +92,8 @@ struct tsr__quotient {
     uint32_t *members;
     struct tsr__qflow *flows; /* ordered by group */
     struct tsr__qroute *routes;
+    uint32_t world;     /* ranks of the job */
+    uint32_t *class_of; /* [world] index in `ranks` of the class of each rank */
     uint32_t *group_of; /* [rank][geometry] */
     uint32_t *index_of; /* [rank][geometry]: member index of the representative */
     double *sent;       /* [rank][geometry][pattern][medium]: share that the rank sends */

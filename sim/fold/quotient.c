@@ -50,6 +50,7 @@ static tsr_status reserve(struct builder *b)
                                 .n_flows = p->n_flows,
                                 .n_geometries = b->net->n_geometries,
                                 .host_geometry = b->net->host_geometry,
+                                .world = b->net->job->world,
                                 .slow = p->slow_class,
                                 .twin = p->twin_class};
     b->link_rep = malloc((p->n_links + 1u) * sizeof *b->link_rep);
@@ -65,12 +66,13 @@ static tsr_status reserve(struct builder *b)
     q->flows = calloc(p->n_flows + 1u, sizeof *q->flows);
     q->routes = calloc(p->n_flows + 1u, sizeof *q->routes);
     q->members = calloc(cells, sizeof *q->members);
+    q->class_of = calloc(q->world + 1u, sizeof *q->class_of);
     q->group_of = calloc(cells, sizeof *q->group_of);
     q->index_of = calloc(cells, sizeof *q->index_of);
     q->sent = calloc(cells * TSR__N_PATTERNS * 2, sizeof *q->sent);
     if (b->link_rep && b->group_rep && b->flow_rep && b->degree && b->group_start && b->load &&
         q->ranks && q->capacity && q->fatpipe && q->groups && q->flows && q->routes && q->members &&
-        q->group_of && q->index_of && q->sent)
+        q->class_of && q->group_of && q->index_of && q->sent)
         return TSR_OK;
     return no_memory();
 }
@@ -101,6 +103,7 @@ static void fill_ranks(struct builder *b)
     for (uint32_t r = 0; r < net->job->world; r++) {
         uint32_t class = b->p->rank[r];
         struct tsr__qrank *rank = &q->ranks[class];
+        q->class_of[r] = class;
         if (rank->weight++)
             continue;
         rank->rank = r;
@@ -398,6 +401,7 @@ void tsr__quotient_fini(struct tsr__quotient *q)
     free(q->members);
     free(q->flows);
     free(q->routes);
+    free(q->class_of);
     free(q->group_of);
     free(q->index_of);
     free(q->sent);

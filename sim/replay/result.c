@@ -2,6 +2,7 @@
  * place and nothing is packed or copied. */
 #define _GNU_SOURCE
 #include <stddef.h>
+#include <string.h>
 #include <sys/mman.h>
 
 #include "sim/replay/replay.h"
@@ -51,13 +52,18 @@ static struct block *cut_all(struct cutter *c, const struct tsr__quotient *q,
     struct block *block = cut(c, 1, sizeof *block);
     struct tsr_sim_rank *ranks = cut(c, q->n_ranks, sizeof *ranks);
     double *ends = cut(c, job->n_iterations, sizeof *ends);
+    uint32_t *class_of = cut(c, q->world, sizeof *class_of);
     for (uint32_t i = 0; i < q->n_ranks; i++)
         cut_rank(c, &q->ranks[i], &tapes->items[q->ranks[i].layout], job, ranks ? &ranks[i] : NULL);
-    if (block)
-        block->result = (struct tsr_sim_result){.n_ranks = q->n_ranks,
-                                                .n_iterations = job->n_iterations,
-                                                .ranks = ranks,
-                                                .iteration_end = ends};
+    if (!block)
+        return NULL;
+    memcpy(class_of, q->class_of, q->world * sizeof *class_of);
+    block->result = (struct tsr_sim_result){.n_ranks = q->n_ranks,
+                                            .n_iterations = job->n_iterations,
+                                            .ranks = ranks,
+                                            .world = q->world,
+                                            .class_of = class_of,
+                                            .iteration_end = ends};
     return block;
 }
 

@@ -31,6 +31,9 @@ struct tsr_sim_rank {
 struct tsr_sim_result {
     uint32_t n_ranks, n_iterations;
     struct tsr_sim_rank *ranks;
+    uint32_t world; /* ranks of the job */
+    uint32_t
+        *class_of; /* [world] index in `ranks` of the simulated rank that stands for each rank */
     double *iteration_end; /* [iteration]: the last rank's host and streams are done */
     uint64_t n_activities; /* SimGrid activities */
     double wall_s;         /* of the child */

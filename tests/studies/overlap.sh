@@ -70,11 +70,34 @@ works overlap "$far" --strategy fsdp --set seq=1024 --set world=16 --set sim.slo
     --set sim.slow_factor=1.5 --no-what-if --format json
 equal "exposed, with a slow GPU" "$(number exposed_s)" "$(column "$rows" fsdp exposed_communication_s)"
 
+# --rank shows another rank, which waits for the slow one; folded or not, the step is the same.
+straggler="--set seq=1024 --set world=16 --set sim.slow_rank=11 --set sim.slow_factor=1.5"
+# shellcheck disable=SC2086
+works overlap "$far" --strategy fsdp $straggler --no-what-if
+has "$out" "GPU 11 takes 1.5 times as long" "Shown: rank 11." "--rank 0 shows one of them"
+step=$(sed -n 's/^step \([0-9.]*\) ms.*/\1/p' "$out")
+for rank in 0 15; do
+    # shellcheck disable=SC2086
+    works overlap "$far" --strategy fsdp $straggler --no-what-if --rank $rank
+    has "$out" "Shown: rank $rank." "waits for GPU 11" "other ranks"
+    equal "step of rank $rank" "$(sed -n 's/^step \([0-9.]*\) ms.*/\1/p' "$out")" "$step"
+    cp "$out" "$tmp/folded"
+    # shellcheck disable=SC2086
+    works overlap "$far" --strategy fsdp $straggler --no-what-if --rank $rank --set sim.fold=false
+    same "$out" "$tmp/folded"
+done
+# shellcheck disable=SC2086
+works overlap "$far" --strategy fsdp $straggler --no-what-if --rank 0 --format json
+has "$out" '"rank": 0,' '"slow_rank": 11,' '"slow_factor": 1.5'
+fails 2 "--rank: found 128; allowed: 0 to 127" "strategy fsdp" -- overlap "$far" --strategy fsdp --rank 128
+fails 2 "found --rank beside" -- overlap "$tmp/out/fsdp" --rank 0
+
 # ---- what would hide it --------------------------------------------------------------------------
 
 # shellcheck disable=SC2086
 works overlap "$far" --strategy fsdp $short --top 2 --out "$tmp/picture"
 has "$out" "What would hide it" "reshard_after_forward=false" "an infinitely fast host" \
+    "HSDP: replicas of a smaller group" "tensor parallelism over two GPUs" \
     "links of twice the rate" "own communicator for reduce-scatter" "batch=2" "and "
 has "$tmp/picture/overlap.csv" "kind,phase,micro_batch" "all_gather_backward,backward"
 has "$tmp/picture/overlap-frame.csv" "measured,step_s"

@@ -36,8 +36,8 @@ static const struct option {
     {TSR_OPT_ITERATION, "--iteration", 'i', "I",
      "init, load, eval, save, or 0, 1, ...; default: the first one that is like the one before",
      AT(iteration), 0, 0},
-    {TSR_OPT_RANK, "--rank", 'r', "R", "the rank whose program is shown (default 0)", AT(rank), 0,
-     1048575},
+    {TSR_OPT_RANK, "--rank", 'r', "R", "the rank that is shown (default 0; overlap: the slowest)",
+     AT(rank), 0, 1048575},
     {TSR_OPT_SET, "--set", 0, "KEY=VALUE",
      "override a key: batch=2, precision.reduce=bf16, strategies.NAME.wrap=root", AT(sets), 0, 0},
     {TSR_OPT_MAX, "--max", 0, "WHAT", "solve for the largest batch, seq or layers that fits",
@@ -197,6 +197,7 @@ static tsr_status take(const struct option *o, const char *value, struct tsr_arg
 {
     void *at = (char *)out + o->at;
     out->has_gpu |= o->id == TSR_OPT_GPU;
+    out->has_rank |= o->id == TSR_OPT_RANK;
     if (o->id == TSR_OPT_SET)
         return add_set(value, out);
     if (key_of(o->id))

@@ -89,7 +89,7 @@ struct tsr_args {
     bool profile, check, serial, verify, async_save;
     /* and on GPUs */
     uint64_t gpu;
-    bool has_gpu, force_nccl, deterministic;
+    bool has_gpu, has_rank, force_nccl, deterministic;
     const char *comm, *graphs;
     bool shuffle;           /* corpus */
     const char *dtype;      /* export */

@@ -33,6 +33,42 @@ static double ms(const json_t *object, const char *key)
 
 /* ---- sums -------------------------------------------------------------------------------- */
 
+/* The slow GPU if another rank is shown, which then waits for it; else -1. */
+static json_int_t awaited_gpu(const json_t *report)
+{
+    const json_t *slow = json_object_get(report, "slow_rank");
+    return json_is_integer(slow) && seconds(report, "slow_factor") > 1 &&
+                   json_integer_value(slow) != tsr_json_int(report, "rank")
+               ? json_integer_value(slow)
+               : -1;
+}
+
+enum { REASON_BYTES = 48 };
+
+/* "bandwidth", or "waits for GPU 3" for other ranks of which one is slow. */
+static const char *reason_text(const json_t *report, int reason, char out[REASON_BYTES])
+{
+    json_int_t awaited = awaited_gpu(report);
+    if (reason != TSR_EXPOSED_RANKS || awaited < 0)
+        return tsr_exposure_name(reason);
+    snprintf(out, REASON_BYTES, "waits for GPU %" JSON_INTEGER_FORMAT, awaited);
+    return out;
+}
+
+static void print_slow_gpu(FILE *out, const json_t *report)
+{
+    const json_t *slow = json_object_get(report, "slow_rank");
+    if (!json_is_integer(slow))
+        return;
+    fprintf(out,
+            "GPU %" JSON_INTEGER_FORMAT " takes %.4g times as long for its kernels "
+            "(sim.slow_factor). Shown: rank %" JSON_INTEGER_FORMAT ".\n",
+            json_integer_value(slow), seconds(report, "slow_factor"), tsr_json_int(report, "rank"));
+    if (awaited_gpu(report) < 0 && seconds(report, "slow_factor") > 1)
+        fprintf(out, "The other ranks wait for it: --rank %d shows one of them.\n",
+                json_integer_value(slow) == 0);
+}
+
 static void print_head(FILE *out, const json_t *report)
 {
     fprintf(out, "%s (%s)\n", tsr_json_text(report, "title"),
@@ -44,6 +80,7 @@ static void print_head(FILE *out, const json_t *report)
             ms(report, "step_s"), ms(report, "compute_s"), ms(report, "exposed_s"),
             100 * seconds(report, "exposed_share"), ms(report, "unlaunched_s"),
             waits > 0 ? waits : 0.0);
+    print_slow_gpu(out, report);
     if (seconds(report, "unlaunched_s") > 0.05 * seconds(report, "step_s") &&
         seconds(report, "unlaunched_s") > seconds(report, "exposed_s"))
         fprintf(out, "The step is bound by the host: the device waits for launches.\n");
@@ -140,22 +177,23 @@ static int by_exposed(const void *a, const void *b)
 }
 
 /* "bandwidth 4.93, host late 0.24" */
-static void print_why(FILE *out, const json_t *why)
+static void print_why(FILE *out, const json_t *report, const json_t *why)
 {
+    char name[REASON_BYTES];
     bool any = false;
     for (int i = 0; i < TSR_N_EXPOSURES; i++) {
         char key[64];
         snprintf(key, sizeof key, "%s_s", tsr_exposure_key(i));
         if (ms(why, key) < 0.005)
             continue;
-        fprintf(out, "%s%s %.2f", any ? ", " : "", tsr_exposure_name(i), ms(why, key));
+        fprintf(out, "%s%s %.2f", any ? ", " : "", reason_text(report, i, name), ms(why, key));
         any = true;
     }
     fprintf(out, "\n");
 }
 
 /* `wide`: also how much is hidden, and when it was issued and ended. */
-static void print_collective(FILE *out, const json_t *row, bool wide)
+static void print_collective(FILE *out, const json_t *report, const json_t *row, bool wide)
 {
     char bytes[TEXT_BYTES], name[200];
     snprintf(name, sizeof name, "%s (%s)", tsr_json_text(row, "name"), tsr_json_text(row, "phase"));
@@ -166,11 +204,12 @@ static void print_collective(FILE *out, const json_t *row, bool wide)
     if (wide)
         fprintf(out, " %9.2f", ms(row, "end_s"));
     fprintf(out, " %11s  %-28s ", tsr_bytes_text((double)tsr_json_int(row, "bytes"), bytes), name);
-    print_why(out, json_object_get(row, "why"));
+    print_why(out, report, json_object_get(row, "why"));
 }
 
-static void print_collectives(FILE *out, const json_t *rows, size_t top, bool wide)
+static void print_collectives(FILE *out, const json_t *report, size_t top, bool wide)
 {
+    const json_t *rows = json_object_get(report, "collectives");
     size_t n = json_array_size(rows), shown = 0;
     const json_t **sorted = malloc((n + 1) * sizeof(const json_t *));
     if (!sorted)
@@ -186,7 +225,7 @@ static void print_collectives(FILE *out, const json_t *rows, size_t top, bool wi
         fprintf(out, "  %8s %9s", "exposed", "start");
     fprintf(out, " %11s  %-28s %s\n", "bytes", "collective", "why");
     while (shown < n && shown < top && ms(sorted[shown], "exposed_s") >= 0.005)
-        print_collective(out, sorted[shown++], wide);
+        print_collective(out, report, sorted[shown++], wide);
     size_t more = shown;
     while (more < n && seconds(sorted[more], "exposed_s") > 0)
         more++;
@@ -273,7 +312,7 @@ static void tsr_overlap_print(FILE *out, const json_t *report, size_t top, bool 
     const json_t *what_if = json_object_get(report, "what_if");
     print_head(out, report);
     print_totals(out, report, wide);
-    print_collectives(out, json_object_get(report, "collectives"), top, wide);
+    print_collectives(out, report, top, wide);
     if (what_if)
         print_what_if(out, what_if);
 }
@@ -334,6 +373,11 @@ static tsr_status overlap_of_folder(const struct tsr_args *args)
                         "overlap: found --set beside %s, a run; allowed: beside an "
                         "experiment file",
                         args->file);
+    if (args->has_rank)
+        return tsr_fail(TSR_ECONFIG,
+                        "overlap: found --rank beside %s, a run, whose files are of one rank; "
+                        "allowed: beside an experiment file",
+                        args->file);
     TSR_TRY(tsr_overlap_load(args->file, args->strategy, &overlap));
     tsr_status status = finish(args, NULL, &overlap);
     tsr_overlap_result_fini(&overlap);
@@ -342,8 +386,11 @@ static tsr_status overlap_of_folder(const struct tsr_args *args)
 
 static tsr_status overlap_of_strategy(const struct tsr_args *args, struct tsr_study *study)
 {
-    const struct tsr_reason_options options = {
-        .jobs = args->jobs, .no_what_if = args->no_what_if || !strcmp(args->format, "csv")};
+    const struct tsr_reason_options options = {.jobs = args->jobs,
+                                               .has_rank = args->has_rank,
+                                               .rank = (uint32_t)args->rank,
+                                               .no_what_if = args->no_what_if ||
+                                                             !strcmp(args->format, "csv")};
     struct tsr_overlap_result overlap;
     TSR_TRY(tsr_study_overlap(study, &options, &overlap));
     tsr_status status = finish(args, tsr_study_info(study), &overlap);

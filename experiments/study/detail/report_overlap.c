@@ -92,6 +92,10 @@ tsr_status tsr_overlap_table_of(const struct tsr_study_info *info, const struct 
     tsr_arena_init(&out->arena);
     out->measured = info->measured;
     out->title = title_of(info, detail, &out->arena);
+    out->has_rank = !info->measured;
+    out->rank = detail->rank;
+    out->slow_rank = detail->slow_rank;
+    out->slow_factor = detail->slow_factor;
     out->step_s = overlap.step_s;
     out->compute_s = overlap.compute_s;
     out->comm_s = overlap.comm_s;

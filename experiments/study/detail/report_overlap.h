@@ -25,6 +25,10 @@ struct tsr_overlap_row {
 struct tsr_overlap_table {
     bool measured;
     const char *title; /* "Llama-3.1-8B, dgx-h100-1, 8 GPUs, fsdp" */
+    uint32_t rank; /* whose times these are; of a folder that was read: 0, and has_rank is false */
+    bool has_rank;
+    uint32_t slow_rank; /* its kernels take slow_factor times as long; slow_factor 0 or 1: none */
+    double slow_factor;
     double step_s, compute_s, comm_s, exposed_s, host_bound_s, unlaunched_s;
     struct tsr_overlap_row *rows; /* [n], in issue order */
     size_t n, cap;

@@ -235,7 +235,8 @@ static tsr_status take_times(const struct tsr_job *job, const struct tsr_emissio
     if (!*job->cluster.name)
         return TSR_OK;
     tsr_row_begin(&row, job);
-    tsr_status status = tsr_simulate_times(job, emission, &row, take_overlap, &timed);
+    tsr_status status =
+        tsr_simulate_times(job, emission, &row, TSR_SLOWEST_RANK, take_overlap, &timed);
     return status == TSR_ECONFIG || status == TSR_EUNSUPPORTED ? TSR_OK : status;
 }
 

@@ -288,22 +288,25 @@ static void add_ranks(struct list *list)
     end(list);
 }
 
-/* HSDP's copies become shards; without copies, HSDP: a copy per node, else two. */
-static void add_meshes(struct list *list)
+bool tsr_what_if_other_mesh(const struct tsr_job *job, struct tsr_what_if *what)
 {
-    const struct tsr_job *job = list->job;
     uint32_t ranks = copies(job) * shard_ranks(job), node = job->cluster.gpus_per_node;
     uint32_t per_copy = node > 1 && node < ranks && ranks % node == 0 ? node : ranks / 2;
     if (!shards(job->settings) || ranks == 1)
-        return;
+        return false;
     if (copies(job) == 1 && (per_copy < 2 || ranks % per_copy != 0 || job->settings->mesh_shard))
-        return;
-    struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_NONE);
+        return false;
     if (copies(job) > 1)
         set_mesh(job, 1, ranks, what);
     else
         set_mesh(job, ranks / per_copy, per_copy, what);
-    end(list);
+    return true;
+}
+
+static void add_meshes(struct list *list)
+{
+    if (tsr_what_if_other_mesh(list->job, begin(list, "ranks", TSR_EFFECT_NONE)))
+        end(list);
 }
 
 size_t tsr_what_if_list(const struct tsr_job *job, struct tsr_experiment *experiment,

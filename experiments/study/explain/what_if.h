@@ -37,6 +37,11 @@ struct tsr_what_if_result {
 size_t tsr_what_if_list(const struct tsr_job *job, struct tsr_experiment *experiment,
                         struct tsr_what_if out[TSR_MAX_WHAT_IFS]);
 
+/* Sets the keys of the other mesh: HSDP's replicas become shards; without replicas HSDP, with one
+ * replica per node, else two. Returns false, and sets nothing, if the strategy can have no other
+ * mesh. */
+bool tsr_what_if_other_mesh(const struct tsr_job *job, struct tsr_what_if *what);
+
 /* Both have the same values under the keys of the variant. */
 bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_settings *a,
                        const struct tsr_settings *b);

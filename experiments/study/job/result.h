@@ -92,6 +92,10 @@ struct tsr_detail {
     const char *shown; /* [n_iterations] 1 + enum tsr_section of the programs that the curve of the
                           run shows, else 0; NULL: there is no such curve */
     uint32_t rank;
+    /* The kernels of GPU slow_rank take slow_factor times as long (sim.slow_rank); 0 or 1: no GPU
+     * is slow, or it is unknown. */
+    uint32_t slow_rank;
+    double slow_factor;
     const struct tsr_allocator_config *allocator; /* NULL: the defaults */
 };
 

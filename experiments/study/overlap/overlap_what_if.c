@@ -54,7 +54,7 @@ struct change {
     const char *words;
     enum tsr_overlap_effect effect;
     struct tsr_variant variant;
-    char values[TSR_OVERLAP_SETS][32];
+    char values[TSR_OVERLAP_SETS][TSR_WHAT_IF_VALUE];
     struct tsr_what_if_result result;
     double gain; /* of tokens per second; as a share */
 };
@@ -125,6 +125,13 @@ static bool applies(const struct tsr_settings *s, enum who who)
     }
 }
 
+/* The last set has the mesh: "[16, 8]" has a dimension of replicas, "[128]" and "null" do not. */
+static const char *mesh_words(const struct tsr_what_if *mesh)
+{
+    return strchr(mesh->values[mesh->variant.n - 1], ',') ? "HSDP: replicas of a smaller group"
+                                                          : "one group instead of replicas (HSDP)";
+}
+
 static void list(struct study *study)
 {
     const struct tsr_settings *s = study->job->settings;
@@ -133,6 +140,19 @@ static void list(struct study *study)
         if (!applies(s, choices[i].who))
             continue;
         set(begin(study, choices[i].words, choices[i].effect), choices[i].key, choices[i].value);
+        end(study);
+    }
+    struct tsr_what_if mesh = {0};
+    if (tsr_what_if_other_mesh(study->job, &mesh)) {
+        struct change *other = begin(study, mesh_words(&mesh), NONE);
+        for (size_t i = 0; i < mesh.variant.n; i++)
+            set(other, mesh.variant.set[i].key, mesh.values[i]);
+        end(study);
+    }
+    if (s->api == TSR_API_FULLY_SHARD && s->tp <= 1) {
+        struct change *tp = begin(study, "tensor parallelism over two GPUs", NONE);
+        set(tp, "tp", "2");
+        set_number(tp, "batch", 2.0 * (double)s->batch); /* the same tokens per GPU and step */
         end(study);
     }
     set_number(begin(study, "twice the micro-batch", BATCH), "batch", 2.0 * (double)s->batch);
@@ -318,6 +338,10 @@ json_t *tsr_overlap_json(const char *run, const struct tsr_overlap_result *overl
                             table->measured);
     for (size_t i = 0; out && i < sizeof times / sizeof *times; i++)
         json_object_set_new(out, times[i].key, json_real(times[i].seconds));
+    json_object_set_new(out, "rank", table->has_rank ? json_integer(table->rank) : json_null());
+    bool slow = table->slow_factor != 0 && table->slow_factor != 1;
+    json_object_set_new(out, "slow_rank", slow ? json_integer(table->slow_rank) : json_null());
+    json_object_set_new(out, "slow_factor", slow ? json_real(table->slow_factor) : json_null());
     json_object_set_new(out, "total", total_json("all", &table->all));
     json_object_set_new(out, "kinds", kinds);
     json_object_set_new(out, "collectives", rows);

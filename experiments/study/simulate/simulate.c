@@ -102,10 +102,7 @@ static void close_run(struct run *run)
 
 static const struct tsr_sim_rank *find_rank(const struct tsr_sim_result *result, uint32_t rank)
 {
-    for (uint32_t i = 0; i < result->n_ranks; i++)
-        if (result->ranks[i].rank == rank)
-            return &result->ranks[i];
-    return &result->ranks[0];
+    return &result->ranks[result->class_of[rank]];
 }
 
 /* Simulated = programmed: the hash that the simulator made of what it did must be the program's. */
@@ -256,16 +253,21 @@ static tsr_status show_detail(const struct tsr_job *job, const struct tsr_emissi
                                 .n_iterations = emission->n_iterations,
                                 .steady = emission->steady,
                                 .shown = phases ? sections : NULL,
-                                .rank = rank->rank,
+                                .rank = shown,
+                                .slow_rank = job->settings->sim.slow_rank,
+                                .slow_factor = job->settings->sim.slow_factor,
                                 .allocator = &job->settings->allocator};
     return look(user, &detail);
 }
 
 tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emission *emission,
-                              struct tsr_row *row, tsr_look_fn look, void *user)
+                              struct tsr_row *row, uint32_t rank, tsr_look_fn look, void *user)
 {
     struct run run;
     uint32_t shown = 0;
+    if (rank != TSR_SLOWEST_RANK && rank >= job->world)
+        return tsr_fail(TSR_ECONFIG, "--rank: found %u; allowed: 0 to %u, the ranks of strategy %s",
+                        rank, job->world - 1, job->strategy->name);
     TSR_TRY(check_samples(job));
     TSR_TRY(open_run(emission, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run.job, &job->settings->sim, &run.result);
@@ -273,7 +275,9 @@ tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emissi
     TSR_GOTO(done, check_hashes(emission, run.result));
     TSR_GOTO(done, take_times(job, emission, &run, row, &shown));
     TSR_GOTO(done, take_samples(job, &run.job, emission->steady, row));
-    if (tsr_rank_0_differs(job->settings))
+    if (rank != TSR_SLOWEST_RANK)
+        shown = rank;
+    else if (tsr_rank_0_differs(job->settings))
         shown = 0;
     if (look)
         TSR_GOTO(done, show_detail(job, emission, &run, shown, row, look, user));
@@ -313,7 +317,7 @@ static tsr_status take_retry_cost(const struct tsr_job *job, struct tsr_row *row
     free.is_trial = true;
     tsr_row_begin(&other, &free);
     TSR_TRY(tsr_emit(&free, &emission));
-    tsr_status status = tsr_simulate_times(&free, &emission, &other, NULL, NULL);
+    tsr_status status = tsr_simulate_times(&free, &emission, &other, TSR_SLOWEST_RANK, NULL, NULL);
     if (status == TSR_OK)
         row->retry_s = fmax(0, row->steady.step_s - other.steady.step_s);
     tsr_emission_fini(&emission);
@@ -337,7 +341,8 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
     }
     status = tsr_peak_of(job, &emission, row);
     if (status == TSR_OK)
-        status = tsr_simulate_times(job, &emission, row, dir ? write_files : NULL, &files);
+        status = tsr_simulate_times(job, &emission, row, TSR_SLOWEST_RANK, dir ? write_files : NULL,
+                                    &files);
     bool has_retries = row->fit.retries > 0 && row->fit.limit;
     tsr_emission_fini(&emission);
     if (status == TSR_OK && has_retries && info) /* searches do without */

@@ -14,10 +14,13 @@ tsr_status tsr_simulate(const struct tsr_job *job, const struct tsr_study_info *
 
 /* Looks at the programs and times of one rank while they are there. */
 typedef tsr_status (*tsr_look_fn)(void *user, const struct tsr_detail *detail);
-/* Simulates what was emitted and fills the times of a row that was begun. `look` (may be NULL) is
- * then called once. */
+enum { TSR_SLOWEST_RANK = UINT32_MAX };
+/* Simulates what was emitted and fills the times of a row that was begun; they are those of the
+ * slowest rank. `look` (may be NULL) is then called once, with the programs and times of `rank`, or
+ * of the slowest rank. Errors: TSR_ECONFIG if the job has no such rank. */
 tsr_status tsr_simulate_times(const struct tsr_job *job, const struct tsr_emission *emission,
-                              struct tsr_row *row, tsr_look_fn look, void *user) TSR_MUST_USE;
+                              struct tsr_row *row, uint32_t rank, tsr_look_fn look,
+                              void *user) TSR_MUST_USE;
 
 /* Fills row->failure from the last error. */
 void tsr_row_fail(struct tsr_row *row, tsr_status status);

@@ -237,7 +237,7 @@ tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, 
     TSR_TRY(tsr_prepare_file("--timeline", args->timeline));
     if (args->strategy)
         return of_strategy(args);
-    if (args->n_sets || args->rank)
+    if (args->n_sets || args->has_rank)
         return tsr_fail(TSR_ECONFIG,
                         "memory: found %s without --strategy; allowed: beside an experiment and "
                         "its --strategy, a scenario says all itself",
