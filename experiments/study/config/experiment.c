@@ -174,8 +174,10 @@ tsr_status tsr_experiment_open(const struct tsr_study_request *request, struct t
         TSR_TRY(tsr_doc_read(TSR_TEXT_NAME, text, strlen(text), &out->doc));
     else
         TSR_TRY(tsr_doc_load(request->path, &out->doc));
-    out->path = text ? TSR_TEXT_NAME : request->path;
-    tsr_status status = load(out, request->sets, request->n_sets);
+    /* A copy: some callers read a temporary file under a name that ends before the experiment. */
+    out->path = tsr_arena_strdup(&out->doc.arena, text ? TSR_TEXT_NAME : request->path);
+    tsr_status status =
+        out->path ? load(out, request->sets, request->n_sets) : tsr_no_memory("an experiment");
     if (status != TSR_OK)
         tsr_experiment_fini(out);
     return status;

@@ -24,7 +24,7 @@ struct tsr_strategy {
 
 struct tsr_experiment {
     struct tsr_doc doc;
-    const char *path, *title;
+    const char *path, *title; /* in the arena of `doc` */
     struct tsr_settings top;  /* what strategies start from */
     bool has_sweeps;          /* in the file itself, not only by a set */
     struct tsr_stacks stacks; /* that top and strategies rest on */
