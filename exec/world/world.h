@@ -49,7 +49,7 @@ struct tsr_world_ops {
     tsr_status (*messages)(struct tsr_world *world, const struct tsr_comm *comm, uint16_t comm_id,
                            uint64_t sequence, const struct tsr_message *messages, size_t n);
     /* Host side: `bytes` of every rank of the world, in rank order; called by one thread of a rank,
-     * in the same order on all. */
+     * in the same order on all. `in` and `out` are never NULL. */
     tsr_status (*exchange)(struct tsr_world *world, const void *in, void *out, size_t bytes);
     /* Says to all ranks that this one gives up, and why: calls in progress and later ones return
      * `status` on all of them, so that they end alike. May be called from any thread, more than
@@ -74,7 +74,8 @@ struct tsr_world {
 
 static inline tsr_status tsr_world_barrier(struct tsr_world *world)
 {
-    return world->ops->exchange(world, NULL, NULL, 0);
+    char nothing = 0; /* an address: implementations count from it */
+    return world->ops->exchange(world, &nothing, &nothing, 0);
 }
 
 /* Every rank says how it fared (`status`, with the error text of this thread); all return what the

@@ -118,6 +118,7 @@ static tsr_status threads_collective(struct tsr_world *world, const struct tsr_c
 static tsr_status threads_exchange(struct tsr_world *world, const void *in, void *out, size_t bytes)
 {
     struct thread_world *w = (struct thread_world *)world;
+    TSR_CHECK(in && out);
     const struct tsr_comm comm = {.name = "the hosts", .size = world->size, .stride = 1};
     const struct tsr_collective call = {.kind = TSR_ALL_GATHER,
                                         .dtype = TSR_U8,
