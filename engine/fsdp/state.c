@@ -148,8 +148,7 @@ static void root_pre_forward(struct tsr_engine *e, struct tsr_state *s)
     }
 }
 
-/* Float inputs are cast to the policy's param dtype at the module's boundary (R65). Takes over and
- * returns a reference. */
+/* Returns a float tensor in `dtype`, another one as it is. Takes over and returns a reference. */
 static struct tsr_tensor *cast(struct tsr_engine *e, struct tsr_tensor *t, tsr_dtype dtype)
 {
     if (!t || dtype == TSR_DTYPE_NONE || !tsr_dtype_is_float((tsr_dtype)t->dtype) ||
@@ -160,10 +159,17 @@ static struct tsr_tensor *cast(struct tsr_engine *e, struct tsr_tensor *t, tsr_d
     return out;
 }
 
-static struct tsr_tensor *cast_input(struct tsr_engine *e, struct tsr_state *s,
-                                     struct tsr_tensor *in)
+/* Casts every float argument of a call to the policy's param dtype (R65): the input, which it takes
+ * over and returns, and engine->autograd.args if the module gets them. */
+static struct tsr_tensor *cast_inputs(struct tsr_engine *e, const struct tsr_state *s,
+                                      const struct tsr_module *m, struct tsr_tensor *in)
 {
-    return s->mp.no_cast_inputs ? in : cast(e, in, s->mp.param);
+    if (s->mp.no_cast_inputs)
+        return in;
+    in = cast(e, in, s->mp.param);
+    for (int i = 0; i < TSR_N_ARGS && m->has_args; i++)
+        e->autograd.args[i] = cast(e, e->autograd.args[i], s->mp.param);
+    return in;
 }
 
 /* List groups (3.11, 2.11): the pre-hook body runs for the first module only. */
@@ -220,11 +226,11 @@ static void prefetch_groups(struct tsr_engine *e, struct tsr_state *const *list,
 }
 
 static struct tsr_tensor *enter_forward(struct tsr_engine *e, struct tsr_state *s,
-                                        struct tsr_tensor *in)
+                                        const struct tsr_module *m, struct tsr_tensor *in)
 {
     tsr__state_set_training(e, s, TSR_FORWARD);
     root_pre_forward(e, s);
-    in = cast_input(e, s, in);
+    in = cast_inputs(e, s, m, in);
     for (size_t i = 0; i < s->n_groups; i++)
         in = tsr__group_pre_forward(e, s->groups[i], in);
     prefetch_groups(e, s->fwd_prefetch, s->n_fwd_prefetch, true);
@@ -241,16 +247,16 @@ static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m
         if (e->config.version < TSR_TORCH_2_15)
             return in;
         ensure_unsharded(e, s);
-        return cast_input(e, s, in);
+        return cast_inputs(e, s, m, in);
     }
     bool recompute = s->training == TSR_PRE_BACKWARD;
     enter_hook(e, s, TSR_HOOK_PRE_FORWARD, TSR_MARK_PRE_FORWARD);
     trace_hook(e, "pre_forward", s, "recompute", recompute);
     if (recompute) {
         ensure_unsharded(e, s);
-        in = cast_input(e, s, in);
+        in = cast_inputs(e, s, m, in);
     } else {
-        in = enter_forward(e, s, in);
+        in = enter_forward(e, s, m, in);
     }
     leave_hook(e);
     return in;
@@ -294,20 +300,26 @@ static void complete_lists(struct tsr_engine *e, struct tsr_state *root, struct 
     }
 }
 
-static void root_post_forward(struct tsr_engine *e, struct tsr_state *s, struct tsr_tensor *out)
+/* Returns the result of the last all-gather, or NULL: a variable of _post_forward holds it until
+ * that function returns, so next to a cast output (R98). The caller releases it. */
+static struct tsr_storage *root_post_forward(struct tsr_engine *e, struct tsr_state *s,
+                                             struct tsr_tensor *out)
 {
     struct tsr_comm_ctx *comm = s->comm;
+    struct tsr_storage *last = NULL;
     if (e->config.version >= TSR_TORCH_2_15)
         complete_lists(e, s, out);
     if (comm->deferred.output) { /* W8 */
         tsr__wait_event(e, comm->copy_in, comm->deferred.event);
         tsr__wait_event(e, comm->all_gather, comm->deferred.event);
         tsr__gathers_follow(comm, comm->deferred.event);
-        tsr__storage_release(e, &comm->deferred.output);
+        last = comm->deferred.output;
+        comm->deferred.output = NULL;
         comm->deferred.group = NULL;
     }
     s->ctx->iter_root = NULL;
     trace_hook(e, "root_post_forward", s, NULL, false);
+    return last;
 }
 
 static struct tsr_tensor *run_post_forward(struct tsr_engine *e, struct tsr_state *s,
@@ -316,15 +328,17 @@ static struct tsr_tensor *run_post_forward(struct tsr_engine *e, struct tsr_stat
     if (!is_last_of_list(s, m))
         return e->config.version < TSR_TORCH_2_15 ? out : cast(e, out, s->mp.output);
     bool recompute = s->training == TSR_PRE_BACKWARD;
+    struct tsr_storage *last_gather = NULL;
     enter_hook(e, s, TSR_HOOK_POST_FORWARD, TSR_MARK_POST_FORWARD);
     trace_hook(e, "post_forward", s, "recompute", recompute);
     if (!recompute) {
         leave_forward(e, s, out, m->aux_output);
         if (s->ctx->iter_root == s)
-            root_post_forward(e, s, out);
+            last_gather = root_post_forward(e, s, out);
     }
     if (!recompute || e->config.version >= TSR_TORCH_2_15)
         out = cast(e, out, s->mp.output);
+    tsr__storage_release(e, &last_gather);
     leave_hook(e);
     return out;
 }

@@ -52,6 +52,9 @@ struct tsr_llama_config {
     enum tsr_impl impl;
     bool hand_norm; /* RMSNorm of elementary operations instead of one kernel; always so with
                        TSR_IMPL_TRANSFORMERS */
+    /* TSR_IMPL_PLAIN: queries and keys are widened as by the tables of transformers, which have the
+     * dtype of the embeddings until a wrapped layer casts them; no table is made. */
+    bool table_dtypes;
     /* TSR_IMPL_TRANSFORMERS: position ids are read back from the device to see whether sequences
      * are packed; what the read yields is declared here. true: an attention mask is built. */
     bool packed_mask;

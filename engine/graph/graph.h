@@ -164,7 +164,7 @@ struct tsr_autograd {
     uint32_t backward_pass;
     struct tsr_node **heap; /* ready nodes, latest-made first */
     size_t n_heap, cap_heap;
-    struct tsr_tensor *args[TSR_N_ARGS];    /* beside the input of blocks: mask, tables, ... */
+    struct tsr_tensor *args[TSR_N_ARGS];    /* further arguments of modules with has_args */
     struct tsr_region *packing, *unpacking; /* region whose forward or recomputation runs */
     struct tsr_tensor *free_tensors;
     struct tsr_node *free_nodes;

@@ -488,12 +488,31 @@ static bool is_block(const struct tsr_module *m)
     return m->forward && m->parent && m->parent->no_forward;
 }
 
+/* The pre-forward hook may replace the further arguments of a call: those of the caller are set
+ * aside, and are restored when the call returns. */
+static void begin_args(struct tsr_engine *e, struct tsr_tensor *outer[TSR_N_ARGS])
+{
+    for (int i = 0; i < TSR_N_ARGS; i++)
+        outer[i] = tsr_retain(e->autograd.args[i]);
+}
+
+static void end_args(struct tsr_engine *e, struct tsr_tensor *const outer[TSR_N_ARGS])
+{
+    for (int i = 0; i < TSR_N_ARGS; i++) {
+        tsr_release(e, e->autograd.args[i]);
+        e->autograd.args[i] = outer[i];
+    }
+}
+
 struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
                                    struct tsr_tensor *in)
 {
-    struct tsr_tensor *x = tsr_retain(in), *out;
+    struct tsr_tensor *x = tsr_retain(in), *out, *outer[TSR_N_ARGS];
     uint32_t module = e->origin.module;
+    bool has_args = m->has_args && m->hooks;
     e->origin.module = m->id;
+    if (has_args)
+        begin_args(e, outer);
     if (m->hooks)
         x = m->hooks->pre_forward(e, m, x);
     if (m->n_params > 0 && tsr__ok(e))
@@ -504,10 +523,12 @@ struct tsr_tensor *tsr__call_hooks(struct tsr_engine *e, struct tsr_module *m,
         out = tsr__checkpoint_call(e, m, x, false);
     else
         out = tsr__call_body(e, m, x);
-    tsr_release(e, x);
     e->origin.module = m->id;
     if (m->hooks && m->hooks->post_forward)
         out = m->hooks->post_forward(e, m, out);
+    tsr_release(e, x); /* Module.__call__ holds its arguments until its hooks have run */
+    if (has_args)
+        end_args(e, outer);
     tsr_release(e, m->aux_output);
     m->aux_output = NULL;
     if (e->emit.has_trace && m->n_params > 0 && out && out->grad_fn &&

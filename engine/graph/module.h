@@ -94,6 +94,7 @@ struct tsr_module {
     size_t n_buffers, cap_buffers;
     uint32_t n_applied, n_made; /* initialisations: how many, with each of its parents; so far */
     bool no_forward;            /* a container: ModuleList */
+    bool has_args;              /* its calls get engine->autograd.args beside the input */
     struct tsr_method {
         const char *name;
         tsr_forward_fn fn;

@@ -282,6 +282,7 @@ static struct tsr_module *add_attention(struct tsr_engine *e, struct llama *m,
     if (!self)
         return NULL;
     uint64_t q = c->n_heads * c->head_dim, kv = c->n_kv_heads * c->head_dim;
+    self->has_args = true;
     a->m = m;
     a->q = tsr__add_linear(e, self, n->q, c->hidden_size, q, c->qkv_bias);
     a->k = tsr__add_linear(e, self, n->k, c->hidden_size, kv, c->qkv_bias);
@@ -324,6 +325,7 @@ static void add_layer(struct tsr_engine *e, struct llama *m, uint64_t index)
                                  : NULL;
     if (!layer)
         return;
+    layer->has_args = true;
     l->attention = add_attention(e, m, layer);
     l->mlp = add_mlp(e, m, layer);
     l->norm1 = add_norm(e, m, layer, n->norm1, m->c.hidden_size);

@@ -52,8 +52,8 @@ void tsr__is_language_model(struct tsr_engine *e, uint64_t vocab, double norm_ep
 /* Position ids of one sequence; a new reference. */
 struct tsr_tensor *tsr__hf_positions(struct tsr_engine *e);
 
-/* What every block gets beside the hidden states: engine->autograd.args. A checkpointed call keeps
- * it. */
+/* Further arguments of modules with has_args: engine->autograd.args. A checkpointed call keeps
+ * them; the pre-forward of a wrapped module casts the tables. */
 enum { TSR_ARG_MASK, TSR_ARG_COS, TSR_ARG_SIN, TSR_ARG_POSITIONS };
 
 /* Looks whether sequences are packed (the result is read on the host) and makes the mask if so. */
