@@ -77,6 +77,17 @@ static void assign(struct tsr_engine *e, struct tsr_tensor **variable, struct ts
     *variable = value;
 }
 
+/* x := rotary(x), in the wider of the dtypes of x and of the tables, if these have one. */
+static void rotate(struct tsr_engine *e, struct tsr_tensor **x,
+                   const struct tsr_attention_shape *shape)
+{
+    const struct tsr_tensor *table = e->autograd.args[TSR_ARG_COS];
+    if (!*x)
+        return;
+    tsr_dtype dtype = tsr__promote((*x)->dtype, table ? table->dtype : (*x)->dtype);
+    assign(e, x, tsr__op_rotary_as(e, *x, shape->seq, shape->head_dim, dtype));
+}
+
 static void attention_forward(struct tsr_engine *e, struct tsr_module *self, void *impl,
                               struct tsr_tensor *x, struct tsr_tensor **out)
 {
@@ -99,8 +110,8 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     if (tsr__is_fused(e)) {
         tsr__op_rotate(e, &q, &k, shape.seq, shape.head_dim);
     } else {
-        assign(e, &q, tsr_op_rotary(e, q, shape.seq, shape.head_dim));
-        assign(e, &k, tsr_op_rotary(e, k, shape.seq, shape.head_dim));
+        rotate(e, &q, &shape);
+        rotate(e, &k, &shape);
     }
     assign(e, &v, tsr_op_view(e, v));
     if (e->config.gqa_repeat && c->n_kv_heads < c->n_heads) {
@@ -230,9 +241,14 @@ static struct tsr_tensor *run_layers(struct tsr_engine *e, const struct llama *m
                                      struct tsr_tensor *ids)
 {
     struct tsr_tensor *h = tsr_call(e, m->embed, ids);
+    const uint64_t none = 0;
     assign(e, &h, tsr__tp_leave(e, h));
+    if (h && m->c.table_dtypes) /* a table without elements: its dtype */
+        e->autograd.args[TSR_ARG_COS] =
+            tsr__tensor_new(e, (tsr_dtype)h->dtype, 1, &none, tsr__result_category(e));
     for (size_t i = 0; i < m->layers->n_children; i++)
         assign(e, &h, tsr_call(e, m->layers->children[i], h));
+    assign(e, &e->autograd.args[TSR_ARG_COS], NULL);
     return h;
 }
 

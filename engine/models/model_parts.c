@@ -291,7 +291,8 @@ void tsr__hf_rotary_tables(struct tsr_engine *e, uint64_t head_dim, tsr_dtype dt
     e->grad_enabled = grad;
 }
 
-/* Times a table that needs no gradient; it is saved. */
+/* Times a table that needs no gradient; it is saved. The product has the wider dtype. a[0]: dtype
+ * of the input */
 static void by_table_backward(struct tsr_engine *e, struct tsr_node *node,
                               struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -299,6 +300,7 @@ static void by_table_backward(struct tsr_engine *e, struct tsr_node *node,
     grad_in[0] = temp_like(e, grad_out[0]);
     tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], table}, 2, grad_in[0]);
     tsr_release(e, table);
+    tsr__cast_grad(e, &grad_in[0], (tsr_dtype)node->a[0]);
 }
 
 static struct tsr_tensor *by_table(struct tsr_engine *e, struct tsr_tensor *x,
@@ -308,7 +310,10 @@ static struct tsr_tensor *by_table(struct tsr_engine *e, struct tsr_tensor *x,
         return NULL;
     struct tsr_node *node = tsr__node_new(e, "Mul", by_table_backward, &x, 1);
     tsr__node_save(e, node, table);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, tsr__result_category(e));
+    if (node)
+        node->a[0] = x->dtype;
+    struct tsr_tensor *y =
+        tsr__tensor_like(e, x, tsr__promote(x->dtype, table->dtype), tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
     tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){x, table}, 2, y);

@@ -64,8 +64,8 @@ static struct tsr_tensor *norm(struct tsr_engine *e, const struct tree *t, struc
     double of_model = e->model->norm_eps;
     if (t->n.eps > 0)
         e->model->norm_eps = t->n.eps;
-    struct tsr_tensor *out =
-        t->n.type == TSR_TREE_RMSNORM ? tsr_op_rms_norm(e, in, w) : tsr_op_layer_norm(e, in, w, b);
+    struct tsr_tensor *out = t->n.type == TSR_TREE_RMSNORM ? tsr__op_promoting_rms_norm(e, in, w)
+                                                           : tsr_op_layer_norm(e, in, w, b);
     e->model->norm_eps = of_model;
     return out;
 }

@@ -28,6 +28,7 @@ struct tsr_tensor *tsr_op_conv1d(struct tsr_engine *engine, struct tsr_tensor *x
 
 /* ---- norms: x (T, D), w and b (D); epsilon is the model's ------------------------------------ */
 
+/* nn.RMSNorm: the result has the dtype of x. */
 struct tsr_tensor *tsr_op_rms_norm(struct tsr_engine *engine, struct tsr_tensor *x,
                                    struct tsr_param *w);
 /* RMSNorm of elementary operations in fp32. transformers: as its modules write it. */
@@ -44,14 +45,15 @@ struct tsr_attention_shape {
     uint64_t batch, seq, heads, kv_heads, head_dim;
     bool full;
 };
-/* Rotary embedding of x (T, heads d), in fp32, with the angles of positions 0 ... seq - 1. */
+/* Rotary embedding of x (T, heads d), in fp32, with the angles of positions 0 ... seq - 1; the
+ * result has the dtype of x. */
 struct tsr_tensor *tsr_op_rotary(struct tsr_engine *engine, struct tsr_tensor *x, uint64_t seq,
                                  uint64_t head_dim);
 /* x (T, K d) -> (T, times K d), each head `times` times; a view if there is one head. */
 struct tsr_tensor *tsr_op_repeat_heads(struct tsr_engine *engine, struct tsr_tensor *x,
                                        uint64_t times, uint64_t head_dim);
-/* q (T, H d), k and v (T, K d) -> (T, H d). weights (may be NULL): a new reference to the
- * attention weights where the variant makes them (eager attention), else NULL. */
+/* q (T, H d), k and v (T, K d), of one dtype -> (T, H d). weights (may be NULL): a new reference to
+ * the attention weights where the variant makes them (eager attention), else NULL. */
 struct tsr_tensor *tsr_op_attention(struct tsr_engine *engine, struct tsr_tensor *q,
                                     struct tsr_tensor *k, struct tsr_tensor *v,
                                     const struct tsr_attention_shape *shape,

@@ -291,6 +291,28 @@ static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *
 
 /* ---- which kernel ---------------------------------------------------------------------------- */
 
+/* Raises PyTorch's error unless queries, keys and values have one dtype:
+ * scaled_dot_product_attention looks at all three, eager attention at the operands of each product.
+ */
+static bool same_dtypes(struct tsr_engine *e, struct tsr_tensor *const qkv[3])
+{
+    const char *name[3];
+    for (int i = 0; i < 3; i++)
+        name[i] = tsr_dtype_name((tsr_dtype)qkv[i]->dtype);
+    bool same = qkv[1]->dtype == qkv[0]->dtype && qkv[2]->dtype == qkv[0]->dtype;
+    if (same)
+        return true;
+    if (e->config.attention == TSR_ATTENTION_EAGER)
+        TSR__RAISE(e, TSR_ERUNTIME, "attention: expected scalar type %s but found %s", name[0],
+                   qkv[1]->dtype == qkv[0]->dtype ? name[2] : name[1]);
+    else
+        TSR__RAISE(e, TSR_ERUNTIME,
+                   "attention: Expected query, key, and value to have the same dtype, but got "
+                   "query.dtype: %s key.dtype: %s and value.dtype: %s instead",
+                   name[0], name[1], name[2]);
+    return false;
+}
+
 struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
                                     struct tsr_tensor *k, struct tsr_tensor *v,
                                     const struct tsr_attention_shape *shape,
@@ -301,7 +323,7 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
     struct tsr_attention_shape s = *shape;
     if (weights)
         *weights = NULL;
-    if (!q || !k || !v || !tsr__ok(e))
+    if (!q || !k || !v || !tsr__ok(e) || !same_dtypes(e, qkv))
         return NULL;
     if (variant == TSR_ATTENTION_EAGER)
         return tsr__eager_attention(e, qkv, &s, weights);
@@ -347,6 +369,10 @@ struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor
     struct tsr_attention_shape s = *shape;
     if (!mask) /* made behind the other three: they are there if it is */
         return NULL;
+    if (!same_dtypes(e, qkv)) {
+        tsr_release(e, mask);
+        return NULL;
+    }
     s.kv_heads = qkv[1]->dims[1] / s.head_dim;
     bool half = tsr_dtype_bytes((tsr_dtype)qkv[0]->dtype) == 2;
     struct tsr_tensor *o = NULL;

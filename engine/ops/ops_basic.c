@@ -368,19 +368,25 @@ tsr_dtype tsr__norm_dtype(struct tsr_engine *e, const struct tsr_tensor *x,
                           const struct tsr_tensor *w, const struct tsr_tensor *b,
                           const struct tsr_param *wp)
 {
-    return b ? layer_norm_dtype(e, x, w, b, wp) : tsr__promote(x->dtype, w->dtype);
+    return b ? layer_norm_dtype(e, x, w, b, wp) : (tsr_dtype)x->dtype;
 }
 
+enum norm_kind { KEEPS_DTYPE, PROMOTES };
+
 static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *wp,
-                               struct tsr_param *bp)
+                               struct tsr_param *bp, enum norm_kind kind)
 {
     struct tsr_tensor *w = x ? tsr__param_value(e, wp) : NULL;
     struct tsr_tensor *b = w && bp ? tsr__param_value(e, bp) : NULL;
     if (!w || (bp && !b))
         return NULL;
-    tsr_dtype dtype = tsr__norm_dtype(e, x, w, b, wp);
+    tsr_dtype dtype =
+        kind == PROMOTES ? tsr__promote(x->dtype, w->dtype) : tsr__norm_dtype(e, x, w, b, wp);
     if (!tsr__ok(e))
         return NULL;
+    bool is_eager = e->config.dialect == TSR_DIALECT_EAGER && !e->capture;
+    if (kind == KEEPS_DTYPE && !b && x->dtype != w->dtype && is_eager)
+        return tsr__op_composite_rms_norm(e, x, w);
     struct tsr_node *node =
         tsr__node_new(e, "Norm", norm_backward, (struct tsr_tensor *[]){x, w, b}, 3);
     uint64_t columns = w->numel, rows = columns ? x->numel / columns : 0;
@@ -426,13 +432,19 @@ static struct tsr_tensor *norm(struct tsr_engine *e, struct tsr_tensor *x, struc
 
 struct tsr_tensor *tsr_op_rms_norm(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_param *w)
 {
-    return norm(e, x, w, NULL);
+    return norm(e, x, w, NULL, KEEPS_DTYPE);
+}
+
+struct tsr_tensor *tsr__op_promoting_rms_norm(struct tsr_engine *e, struct tsr_tensor *x,
+                                              struct tsr_param *w)
+{
+    return norm(e, x, w, NULL, PROMOTES);
 }
 
 struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *e, struct tsr_tensor *x,
                                      struct tsr_param *w, struct tsr_param *b)
 {
-    return norm(e, x, w, b);
+    return norm(e, x, w, b, KEEPS_DTYPE);
 }
 
 /* ---- embeddings ------------------------------------------------------------------------------ */

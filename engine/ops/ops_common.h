@@ -72,12 +72,28 @@ struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, 
 /* Makes a view one of columns: rows of `width` elements that begin `pitch` apart, the first at
  * `offset`. Of a view that is one already: the same pitch, in it. */
 void tsr__as_columns(struct tsr_tensor *view, uint64_t offset, uint64_t width, uint64_t pitch);
-/* The dtype of the result of a norm with weight w, of parameter wp, and bias b (NULL: RMSNorm). */
+/* The dtype of the result of a norm with weight w, of parameter wp, and bias b (NULL: RMSNorm):
+ * that of its input. */
 tsr_dtype tsr__norm_dtype(struct tsr_engine *e, const struct tsr_tensor *x,
                           const struct tsr_tensor *w, const struct tsr_tensor *b,
                           const struct tsr_param *wp);
+/* nn.RMSNorm where input and weight have two dtypes: eager PyTorch has no kernel for that. */
+struct tsr_tensor *tsr__op_composite_rms_norm(struct tsr_engine *e, struct tsr_tensor *x,
+                                              struct tsr_tensor *w);
+/* x * rsqrt(mean(x^2) + eps) * w, as wide as the wider of x and w: the norm of the golden format's
+ * trees, which is no nn.RMSNorm. */
+struct tsr_tensor *tsr__op_promoting_rms_norm(struct tsr_engine *e, struct tsr_tensor *x,
+                                              struct tsr_param *w);
+/* tsr_op_rotary() with a result of `dtype`. */
+struct tsr_tensor *tsr__op_rotary_as(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
+                                     uint64_t head_dim, tsr_dtype dtype);
 /* The table of angles as an operand: a buffer of the model, its first `seq` positions. */
 void tsr__rotary_table_operand(struct tsr_engine *e, uint64_t seq, uint64_t head_dim);
+/* Returns a new reference to a gradient in the dtype of the input that it belongs to: that of a
+ * promoted result is cast. */
+struct tsr_tensor *tsr__grad_as(struct tsr_engine *e, struct tsr_tensor *g, tsr_dtype dtype);
+/* Casts a gradient that a node's backward made to the dtype of its input, in place of *g. */
+void tsr__cast_grad(struct tsr_engine *e, struct tsr_tensor **g, tsr_dtype dtype);
 /* Backward functions: the gradient itself; the gradient times a number. */
 void tsr__backward_pass(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                         struct tsr_tensor **grad_in);

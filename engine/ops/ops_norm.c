@@ -233,6 +233,9 @@ struct tsr_tensor *tsr__fused_block(struct tsr_engine *e, struct tsr_tensor *x,
  *
  *     y = float(x); y = y * rsqrt(mean(y^2) + eps); result = cast_back(y) * weight
  *
+ * and nn.RMSNorm where input and weight have two dtypes (rms_norm_composite of ATen): there the
+ * result is cast back last.
+ *
  * Each is an operation of its own that allocates, saves and frees (operators.md, sections 7, 9 and
  * 16). transformers keeps the mean to the end and writes weight * y. */
 
@@ -370,8 +373,25 @@ static struct tsr_tensor *scale_rows(struct tsr_engine *e, struct tsr_tensor *y,
     return out;
 }
 
-/* a: rows, columns, 1 if the weight is the first operand. The weight's gradient is a sum over the
- * rows of a full product; it is made after the operands are let go. */
+/* The sum of the rows of `full` in its dtype, cast to the weight's. */
+static struct tsr_tensor *weight_grad(struct tsr_engine *e, const struct tsr_node *node,
+                                      struct tsr_tensor *full)
+{
+    struct tsr_tensor *w = node->w[0], *sum = NULL;
+    enum tsr_category category = tsr__grad_category(e, node->edges[1].node);
+    bool casts = full->dtype != w->dtype;
+    sum = tsr__tensor_like(e, w, (tsr_dtype)full->dtype, casts ? TSR_CAT_TEMP : category);
+    tsr__emit_column_sum(e, "sum_weight_grad", full, sum, node->a[0], node->a[1]);
+    if (!casts)
+        return sum;
+    struct tsr_tensor *grad = tsr__tensor_like(e, w, (tsr_dtype)w->dtype, category);
+    tsr__emit_pointwise(e, "cast", &sum, 1, grad);
+    tsr_release(e, sum);
+    return grad;
+}
+
+/* a: rows, columns, 1 if the weight is the first operand, dtype of the input. The weight's gradient
+ * is a sum over the rows of a full product; it is made after the operands are let go. */
 static void weigh_backward(struct tsr_engine *e, struct tsr_node *node,
                            struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
@@ -380,7 +400,7 @@ static void weigh_backward(struct tsr_engine *e, struct tsr_node *node,
     bool weight_first = node->a[2], trains = node->edges[1].node != NULL;
     for (int i = 0; i < 2; i++) {
         if ((i == 0) == weight_first) {
-            grad_in[0] = node->edges[0].node ? temp_like(e, x) : NULL;
+            grad_in[0] = node->edges[0].node ? temp_like(e, g) : NULL;
             tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){g, w}, 2, grad_in[0]);
         } else if (trains) {
             full = temp_like(e, g);
@@ -388,12 +408,13 @@ static void weigh_backward(struct tsr_engine *e, struct tsr_node *node,
         }
     }
     tsr_release(e, x);
-    if (trains && full) {
-        grad_in[1] =
-            tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
-        tsr__emit_column_sum(e, "sum_weight_grad", full, grad_in[1], node->a[0], node->a[1]);
-    }
+    if (!weight_first)
+        tsr__cast_grad(e, &grad_in[0], (tsr_dtype)node->a[3]);
+    if (trains && full)
+        grad_in[1] = weight_grad(e, node, full);
     tsr_release(e, full);
+    if (weight_first)
+        tsr__cast_grad(e, &grad_in[0], (tsr_dtype)node->a[3]);
 }
 
 static struct tsr_tensor *weigh(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *w,
@@ -409,6 +430,7 @@ static struct tsr_tensor *weigh(struct tsr_engine *e, struct tsr_tensor *x, stru
         node->a[0] = x->dims[0];
         node->a[1] = w->numel;
         node->a[2] = weight_first;
+        node->a[3] = x->dtype;
     }
     struct tsr_tensor *y =
         tsr__tensor_like(e, x, tsr__promote(x->dtype, w->dtype), tsr__result_category(e));
@@ -420,6 +442,38 @@ static struct tsr_tensor *weigh(struct tsr_engine *e, struct tsr_tensor *x, stru
 }
 
 /* ---- the norm -------------------------------------------------------------------------------- */
+
+/* Adds epsilon in place. */
+static struct tsr_tensor *shift(struct tsr_engine *e, struct tsr_tensor *mean)
+{
+    if (!mean)
+        return NULL;
+    struct tsr_tensor *y =
+        tsr__op_alias(e, mean, "Add", NULL, tsr__backward_pass, (uint64_t[TSR_MAX_DIMS]){0});
+    by_number(e, "add_scalar", mean, y, e->model->norm_eps);
+    return y;
+}
+
+struct tsr_tensor *tsr__op_composite_rms_norm(struct tsr_engine *e, struct tsr_tensor *x,
+                                              struct tsr_tensor *w)
+{
+    struct tsr_tensor *y = tsr_op_cast(e, x, tsr__wide(x));
+    struct tsr_tensor *squares = square(e, y);
+    struct tsr_tensor *mean = row_op(e, squares, "mean", mean_backward, 0);
+    struct tsr_tensor *shifted = shift(e, mean);
+    struct tsr_tensor *r = row_op(e, shifted, "rsqrt", rsqrt_backward, 0);
+    tsr_release(e, shifted);
+    tsr_release(e, mean);
+    tsr_release(e, squares);
+    struct tsr_tensor *normed = scale_rows(e, y, r);
+    struct tsr_tensor *weighed = weigh(e, normed, w, false);
+    tsr_release(e, normed);
+    struct tsr_tensor *out = weighed ? tsr_op_cast(e, weighed, (tsr_dtype)x->dtype) : NULL;
+    tsr_release(e, weighed);
+    tsr_release(e, r);
+    tsr_release(e, y);
+    return out;
+}
 
 struct tsr_tensor *tsr_op_hand_rms_norm(struct tsr_engine *e, struct tsr_tensor *x,
                                         struct tsr_param *wp, bool transformers)

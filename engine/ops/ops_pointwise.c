@@ -177,7 +177,30 @@ struct tsr_tensor *tsr_op_relu(struct tsr_engine *e, struct tsr_tensor *x)
     return activation(e, x, "relu", "threshold_backward", TSR_SAVES_RESULT);
 }
 
-/* Second operand first (operators.md, section 3). */
+struct tsr_tensor *tsr__grad_as(struct tsr_engine *e, struct tsr_tensor *g, tsr_dtype dtype)
+{
+    if (g->dtype == dtype)
+        return tsr_retain(g);
+    struct tsr_tensor *out = tsr__tensor_like(e, g, dtype, TSR_CAT_TEMP);
+    if (!out)
+        return NULL;
+    tsr__operand_tensor(e, g, TSR_READ);
+    tsr__operand_tensor(e, out, TSR_WRITE);
+    tsr__emit_copy(e, dtype, tsr__tensor_bytes(g), tsr__tensor_bytes(out), "cast");
+    return out;
+}
+
+void tsr__cast_grad(struct tsr_engine *e, struct tsr_tensor **g, tsr_dtype dtype)
+{
+    if (!*g)
+        return;
+    struct tsr_tensor *cast = tsr__grad_as(e, *g, dtype);
+    tsr_release(e, *g);
+    *g = cast;
+}
+
+/* Second operand first (operators.md, section 3). Products of two dtypes are as wide as the result;
+ * autograd casts them once all are made. */
 static void mul_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                          struct tsr_tensor **grad_in)
 {
@@ -186,9 +209,12 @@ static void mul_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
         struct tsr_tensor *other = i == 1 ? a : b, *own = i == 1 ? b : a;
         if (!node->edges[i].node || !other || !own)
             continue;
-        grad_in[i] = tsr__tensor_like(e, own, (tsr_dtype)own->dtype, TSR_CAT_TEMP);
+        grad_in[i] = tsr__tensor_like(e, own, (tsr_dtype)grad_out[0]->dtype, TSR_CAT_TEMP);
         tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], other}, 2, grad_in[i]);
     }
+    for (int i = 0; i < 2; i++)
+        if (grad_in[i] && (i ? b : a))
+            tsr__cast_grad(e, &grad_in[i], (tsr_dtype)(i ? b : a)->dtype);
     tsr_release(e, a);
     tsr_release(e, b);
 }
@@ -217,27 +243,13 @@ struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct
     return promoted(e, node, "mul", in);
 }
 
-/* A gradient in the dtype of its input: a promoted result's is cast back. Returns a reference. */
-static struct tsr_tensor *grad_as(struct tsr_engine *e, struct tsr_tensor *g, tsr_dtype dtype)
-{
-    if (g->dtype == dtype)
-        return tsr_retain(g);
-    struct tsr_tensor *out = tsr__tensor_like(e, g, dtype, TSR_CAT_TEMP);
-    if (!out)
-        return NULL;
-    tsr__operand_tensor(e, g, TSR_READ);
-    tsr__operand_tensor(e, out, TSR_WRITE);
-    tsr__emit_copy(e, dtype, tsr__tensor_bytes(g), tsr__tensor_bytes(out), "cast");
-    return out;
-}
-
 /* Passes the same tensor to both inputs; saves nothing. */
 static void add_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                          struct tsr_tensor **grad_in)
 {
     for (int i = 0; i < 2; i++)
         if (node->edges[i].node)
-            grad_in[i] = grad_as(e, grad_out[0], (tsr_dtype)node->a[i]);
+            grad_in[i] = tsr__grad_as(e, grad_out[0], (tsr_dtype)node->a[i]);
 }
 
 struct tsr_tensor *tsr_op_add(struct tsr_engine *e, struct tsr_tensor *a, struct tsr_tensor *b)
@@ -258,13 +270,13 @@ static void add_rows_backward(struct tsr_engine *e, struct tsr_node *node,
                               struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
     if (node->edges[0].node)
-        grad_in[0] = grad_as(e, grad_out[0], (tsr_dtype)node->a[2]);
+        grad_in[0] = tsr__grad_as(e, grad_out[0], (tsr_dtype)node->a[2]);
     if (!node->edges[1].node)
         return;
     struct tsr_tensor *sum =
         tsr__tensor_new(e, (tsr_dtype)grad_out[0]->dtype, 2, node->a, TSR_CAT_TEMP);
     tsr__emit_pointwise(e, "sum_rows", grad_out, 1, sum);
-    grad_in[1] = sum ? grad_as(e, sum, (tsr_dtype)node->a[3]) : NULL;
+    grad_in[1] = sum ? tsr__grad_as(e, sum, (tsr_dtype)node->a[3]) : NULL;
     tsr_release(e, sum);
 }
 

@@ -119,19 +119,107 @@ static struct tsr_tensor *rotate(struct tsr_engine *e, struct tsr_tensor *x, uin
     return y;
 }
 
-struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
-                                 uint64_t head_dim)
+/* The result of `name` (rotary, or rotary_backward with the conjugate table) of g. */
+static struct tsr_tensor *turned(struct tsr_engine *e, const char *name, struct tsr_tensor *g,
+                                 struct tsr_tensor *table, const uint64_t a[2])
+{
+    struct tsr_tensor *y = tsr__tensor_like(e, g, (tsr_dtype)g->dtype, TSR_CAT_TEMP);
+    emit_rotation(e, name, g, table, y, a);
+    return y;
+}
+
+/* (x + sign y) / 2 in `dtype`. */
+static struct tsr_tensor *half_sum(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *y,
+                                   double sign, tsr_dtype dtype)
+{
+    struct tsr_tensor *other = tsr__tensor_like(e, y, TSR_F32, TSR_CAT_TEMP);
+    struct tsr_tensor *sum = tsr__tensor_like(e, x, TSR_F32, TSR_CAT_TEMP);
+    struct tsr_tensor *half = tsr__tensor_like(e, x, dtype, TSR_CAT_TEMP);
+    const struct tsr_pointwise by_sign = {.constant = sign}, by_half = {.constant = 0.5};
+    tsr__emit_pointwise_with(e, "mul_scalar", &y, 1, other, &by_sign);
+    tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){x, other}, 2, sum);
+    tsr__emit_pointwise_with(e, "mul_scalar", &sum, 1, half, &by_half);
+    tsr_release(e, sum);
+    tsr_release(e, other);
+    return half;
+}
+
+/* x * cos + rotate_half(x) * sin of f32 tables and a 16-bit x: each product's gradient is cast to
+ * x's dtype before the two are added. They are half the sum and half the difference of the gradient
+ * turned back and turned on, since the first product's matrix is symmetric and the other's is not.
+ * a: sequence, head size, dtype of x */
+static void widen_backward(struct tsr_engine *e, struct tsr_node *node,
+                           struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
+{
+    struct tsr_tensor *g = grad_out[0];
+    tsr_dtype dtype = (tsr_dtype)node->a[2];
+    uint64_t n = node->a[0] * node->a[1];
+    struct tsr_tensor *table = tsr__tensor_new(e, TSR_F32, 1, &n, TSR_CAT_TEMP);
+    emit_conjugate(e, table, node->a);
+    struct tsr_tensor *back = turned(e, "rotary_backward", g, table, node->a);
+    struct tsr_tensor *on = turned(e, "rotary", g, NULL, node->a);
+    tsr_release(e, table);
+    if (back && on) {
+        struct tsr_tensor *part[2] = {half_sum(e, back, on, 1, dtype),
+                                      half_sum(e, back, on, -1, dtype)};
+        grad_in[0] = tsr__tensor_like(e, g, dtype, TSR_CAT_TEMP);
+        tsr__emit_pointwise(e, "add", part, 2, grad_in[0]);
+        tsr_release(e, part[0]);
+        tsr_release(e, part[1]);
+    }
+    tsr_release(e, on);
+    tsr_release(e, back);
+}
+
+/* The rotary embedding in f32 of a 16-bit x, widened by f32 tables. */
+static struct tsr_tensor *widen(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
+                                uint64_t head_dim)
+{
+    const uint64_t a[2] = {seq, head_dim};
+    struct tsr_node *node = tsr__node_new(e, "Rotary", widen_backward, &x, 1);
+    if (node) {
+        node->a[0] = seq;
+        node->a[1] = head_dim;
+        node->a[2] = x->dtype;
+    }
+    tsr__node_save_weight(e, node, NULL); /* the table, as in rotate() */
+    struct tsr_tensor *wide = tsr__tensor_like(e, x, TSR_F32, tsr__result_category(e));
+    struct tsr_tensor *y = tsr__tensor_like(e, x, TSR_F32, tsr__result_category(e));
+    tsr__emit_pointwise(e, "cast", &x, 1, wide);
+    if (wide)
+        emit_rotation(e, "rotary", wide, NULL, y, a);
+    tsr_release(e, wide);
+    if (!y)
+        return tsr__op_abort(e, node);
+    tsr__node_output(node, y, 0);
+    return y;
+}
+
+struct tsr_tensor *tsr__op_rotary_as(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
+                                     uint64_t head_dim, tsr_dtype dtype)
 {
     if (!x)
         return NULL;
+    if (dtype == TSR_F32 && x->dtype != TSR_F32) {
+        struct tsr_tensor *widened = widen(e, x, seq, head_dim);
+        struct tsr_tensor *out = reshape(e, widened, true);
+        tsr_release(e, widened);
+        return out;
+    }
     struct tsr_tensor *wide = tsr_op_cast(e, x, tsr__wide(x));
     struct tsr_tensor *turned = rotate(e, wide, seq, head_dim);
     struct tsr_tensor *real = reshape(e, turned, true);
     tsr_release(e, turned);
-    struct tsr_tensor *y = tsr_op_cast(e, real, (tsr_dtype)x->dtype);
+    struct tsr_tensor *y = tsr_op_cast(e, real, dtype);
     tsr_release(e, real);
     tsr_release(e, wide);
     return y;
+}
+
+struct tsr_tensor *tsr_op_rotary(struct tsr_engine *e, struct tsr_tensor *x, uint64_t seq,
+                                 uint64_t head_dim)
+{
+    return x ? tsr__op_rotary_as(e, x, seq, head_dim, (tsr_dtype)x->dtype) : NULL;
 }
 
 /* ---- repeated heads -------------------------------------------------------------------------- */

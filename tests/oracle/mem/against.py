@@ -6,7 +6,7 @@
 Every NAME.json of DIR gives its scenario to `tessera memory SCENARIO.json -o RESULT.json --timeline
 FILE`, with `--trace NAME.trace` if there is one. The result is compared with ../../golden-memory/compare.py, the time line as compare_timelines()
 says. A NAME.error in which PyTorch ran out of memory must end with exit status 3 and report the same
-request. Standard library only. Exit status 0: everything agrees.
+request, any other one with exit status 2 and the words in which PyTorch refuses it. Standard library only. Exit status 0: everything agrees.
 """
 import argparse
 import concurrent.futures
@@ -129,13 +129,22 @@ def says(value, unit, n):
     return f"{n / UNITS[unit]:.2f}" == f"{float(value):.2f}"
 
 
-def out_of_memory(program, recorded, name, folder):
-    """A scenario that PyTorch refused; None if for another reason than memory."""
+def refused(program, scenario, text, name, folder):
+    """A scenario that PyTorch refuses, for another reason than memory."""
+    said = text.strip().splitlines()[-1].split(": ", 1)[-1].split(", but got")[0]
+    status, err, _, _ = tessera(program, scenario, name, folder)
+    same = status == 2 and said in err
+    first = None if same else f"exit status {status} where PyTorch says {said!r}: {err[-200:]}"
+    return dict(name=name, keys={"refused": [int(same), 1, first]})
+
+
+def error(program, recorded, name, folder):
+    """A scenario that PyTorch did not finish."""
     with open(os.path.join(recorded, name + ".error")) as f:
         scenario, text = json.loads(f.readline()), f.read()
     asked = re.search(r"OutOfMemoryError.*Tried to allocate ([\d.]+) (\w+)\.", text)
     if not asked:
-        return None
+        return refused(program, scenario, text, name, folder)
     status, err, _, _ = tessera(program, scenario, name, folder)
     want = f"{asked[1]} {asked[2]}"
     first = None if status == 3 else f"exit status {status} where PyTorch runs out of memory at {want}: {err[-200:]}"
@@ -202,8 +211,8 @@ def main():
         folder = a.keep or scratch
         os.makedirs(folder, exist_ok=True)
         jobs = [pool.submit(one, a.tessera, a.recorded, n, folder) for n in names]
-        jobs += [pool.submit(out_of_memory, a.tessera, a.recorded, n, folder) for n in errors]
-        results = [r for r in (j.result() for j in jobs) if r]
+        jobs += [pool.submit(error, a.tessera, a.recorded, n, folder) for n in errors]
+        results = [j.result() for j in jobs]
     sys.exit(report(results, a.list))
 
 
