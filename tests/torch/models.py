@@ -1,5 +1,8 @@
 """Small models for the tests: each function makes (model, batch, loss function)."""
 
+import os
+import signal
+
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -171,6 +174,84 @@ class Mixture(nn.Module):
 
 def mixture():
     return Mixture(), {"x": torch.empty(64, WIDTH)}, loss
+
+
+class Apply(nn.Module):
+    """A layer, then a function inside a module of its own."""
+
+    class Inner(nn.Module):
+        def __init__(self, function):
+            super().__init__()
+            self.function = function
+
+        def forward(self, x):
+            return self.function(x)
+
+    def __init__(self, function):
+        super().__init__()
+        self.first, self.inner = nn.Linear(WIDTH, WIDTH), self.Inner(function)
+
+    def forward(self, x):
+        return self.inner(self.first(x).float())
+
+
+def applied(function, batch=2, size=WIDTH):
+    return Apply(function), {"x": torch.empty(batch, size, WIDTH)}, lambda output, batch: output.abs().float().mean()
+
+
+def solve(x):
+    return torch.linalg.solve_triangular((x @ x.transpose(1, 2)).tril(), x, upper=False)
+
+
+def triangular():
+    return applied(solve)
+
+
+def triangular_batched():
+    return applied(solve, batch=16)
+
+
+def triangular_large():
+    return applied(solve, batch=16, size=600)
+
+
+def grid():
+    return applied(lambda x: F.grid_sample(x[:, None], x.new_zeros(2, 8, 8, 2), align_corners=True))
+
+
+def fourier():
+    return applied(torch.fft.rfft)
+
+
+def orthogonal():
+    return applied(lambda x: torch.linalg.qr(x)[0])
+
+
+def factored():
+    return applied(lambda x: torch.linalg.cholesky(x @ x.transpose(1, 2)))
+
+
+def inverse():
+    return applied(torch.linalg.inv)
+
+
+def connectionist():
+    return applied(lambda x: F.ctc_loss(x.transpose(0, 1).log_softmax(-1), torch.ones(6, dtype=torch.int32),
+                                        (WIDTH, WIDTH), (3, 3)))
+
+
+def bessel():
+    return applied(lambda x: x * torch.special.bessel_j0(x))
+
+
+@torch.library.custom_op("tests::dies", mutates_args=())
+def dies_op(x: torch.Tensor) -> torch.Tensor:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return x.clone()
+
+
+def dies():
+    return applied(lambda x: x + dies_op(x.detach()))
 
 
 class Recurrent(nn.Module):

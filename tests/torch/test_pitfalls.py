@@ -72,6 +72,16 @@ class Pitfalls(unittest.TestCase):
             with self.subTest(case):
                 self.assertRegex(self.refusal(case), text)
 
+    def test_calls_of_libraries_that_need_a_gpu(self):
+        """One line with module and operator, also where the library takes the process down."""
+        for case, operator in (("fourier", "aten._fft_r2c.default"), ("orthogonal", "aten.linalg_qr.default"),
+                               ("factored", "aten.linalg_cholesky_ex.default"), ("dies", "tests.dies.default"),
+                               ("inverse", "aten.linalg_inv_ex.default"),
+                               ("connectionist", "aten._cudnn_ctc_loss.default"),
+                               ("bessel", "aten.special_bessel_j0.default")):
+            with self.subTest(case):
+                self.assertRegex(self.refusal(case), f"^inner: {re.escape(operator)} calls a library that needs a GPU")
+
     def test_mistakes_in_the_call(self):
         for target, options, text in (
                 (MODELS, {}, "name a function as FILE.py:FUNCTION"),

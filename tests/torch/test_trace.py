@@ -107,6 +107,23 @@ class Variants(unittest.TestCase):
         self.assertEqual((found["param_dtype"], found["autocast"]), (None, "bfloat16"))
 
 
+class Libraries(unittest.TestCase):
+    def test_triangular_systems_allocate_their_result_and_no_scratch(self):
+        """As PyTorch's host code asks: the result, and in a batch two arrays of addresses."""
+        for name, made in (("triangular", [2 * 64 * 64 * 4]), ("triangular_batched", [16 * 64 * 64 * 4, 128, 128]),
+                           ("triangular_large", [16 * 600 * 64 * 4, 128, 128])):
+            found = trace(name).content
+            op = [o[0] for o in found["ops"]].index("aten.linalg_solve_triangular.default")
+            forward = next(s for s in found["segments"] if [2, op] in s)
+            calls = [i for i, e in enumerate(forward) if e[0] == 2]
+            at = calls.index(forward.index([2, op]))
+            with self.subTest(name):
+                self.assertEqual([e[1] for e in forward[calls[at - 1]:calls[at]] if e[0] == 0], made)
+
+    def test_sampling_on_a_grid_is_traced(self):
+        self.assertIn("aten.cudnn_grid_sampler.default", [o[0] for o in trace("grid").content["ops"]])
+
+
 class Readbacks(unittest.TestCase):
     def test_constants_are_answered_with_their_values(self):
         conditions = trace("asks_positions").content["variants"][0]["conditions"]

@@ -1,4 +1,7 @@
-/* The driver, cuBLAS and cuDNN as PyTorch calls them: nothing is computed, handles are numbers. */
+/* cuBLAS, cuDNN and the beginnings of other libraries as PyTorch calls them: nothing is computed,
+ * handles are numbers. Defined are calls of which the memory that they take is known; of a library
+ * that asks for scratch by sizes that only it knows, the first call answers "not supported", which
+ * PyTorch turns into an error and the tracer into a line. */
 #include "standin.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +12,13 @@
         (void)handle;                         \
         *value = number;                      \
         return 0;                             \
+    }
+
+/* For functions whose real body would follow a handle of this file. */
+#define NOT_SUPPORTED(name, status) \
+    EXPORT int name(void)           \
+    {                               \
+        return status;              \
     }
 
 /* cuBLAS and cuBLASLt */
@@ -37,6 +47,41 @@ NOTHING(cublasSgemv_v2)
 NOTHING(cublasDgemv_v2)
 NOTHING(cublasSdot_v2)
 NOTHING(cublasDotEx)
+/* Triangular systems take no scratch beside the handle's, which PyTorch allocates. */
+NOTHING(cublasStrsm_v2)
+NOTHING(cublasDtrsm_v2)
+NOTHING(cublasCtrsm_v2)
+NOTHING(cublasZtrsm_v2)
+NOTHING(cublasStrsmBatched)
+NOTHING(cublasDtrsmBatched)
+NOTHING(cublasCtrsmBatched)
+NOTHING(cublasZtrsmBatched)
+NOTHING(cublasZgemm_v2)
+NOTHING(cublasZgemmStridedBatched)
+NOTHING(cublasCgemv_v2)
+NOTHING(cublasZgemv_v2)
+NOTHING(cublasDdot_v2)
+NOTHING(cublasCdotu_v2)
+NOTHING(cublasCdotc_v2)
+NOTHING(cublasZdotu_v2)
+NOTHING(cublasZdotc_v2)
+enum { CUBLAS_NOT_SUPPORTED = 15 };
+NOT_SUPPORTED(cublasSgetrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasDgetrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasCgetrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasZgetrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasSgetrsBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasDgetrsBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasCgetrsBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasZgetrsBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasSgeqrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasDgeqrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasCgeqrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasZgeqrfBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasSgelsBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasDgelsBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasCgelsBatched, CUBLAS_NOT_SUPPORTED)
+NOT_SUPPORTED(cublasZgelsBatched, CUBLAS_NOT_SUPPORTED)
 NOTHING(cublasLtMatmul)
 NOTHING(cublasLtMatmulDescDestroy)
 NOTHING(cublasLtMatmulDescSetAttribute)
@@ -85,10 +130,34 @@ NOTHING(cudnnBatchNormalizationForwardTrainingEx)
 NOTHING(cudnnBatchNormalizationBackwardEx)
 NOTHING(cudnnBatchNormalizationForwardInference)
 
+/* Sampling on a grid takes no scratch. Recurrent layers, CTC and the older convolutions do. */
+NEW_HANDLE(cudnnCreateSpatialTransformerDescriptor)
+NOTHING(cudnnDestroySpatialTransformerDescriptor)
+NOTHING(cudnnSetSpatialTransformerNdDescriptor)
+NOTHING(cudnnSpatialTfGridGeneratorForward)
+NOTHING(cudnnSpatialTfGridGeneratorBackward)
+NOTHING(cudnnSpatialTfSamplerForward)
+NOTHING(cudnnSpatialTfSamplerBackward)
+NOTHING(cudnnSetFilterNdDescriptor)
+enum { CUDNN_NOT_SUPPORTED = 3000 };
+NOT_SUPPORTED(cudnnCreateRNNDescriptor, CUDNN_NOT_SUPPORTED)
+NOT_SUPPORTED(cudnnCreateRNNDataDescriptor, CUDNN_NOT_SUPPORTED)
+NOT_SUPPORTED(cudnnCreateDropoutDescriptor, CUDNN_NOT_SUPPORTED)
+NOT_SUPPORTED(cudnnDropoutGetStatesSize, CUDNN_NOT_SUPPORTED)
+NOT_SUPPORTED(cudnnCreateCTCLossDescriptor, CUDNN_NOT_SUPPORTED)
+NOT_SUPPORTED(cudnnCreateConvolutionDescriptor, CUDNN_NOT_SUPPORTED)
+NOT_SUPPORTED(cudnnCreatePoolingDescriptor, CUDNN_NOT_SUPPORTED)
+
+/* Libraries whose scratch is not known. */
+NOT_SUPPORTED(cufftCreate, 16)
+NOT_SUPPORTED(cusolverDnCreate, 9)
+NOT_SUPPORTED(cusparseCreate, 10)
+NOT_SUPPORTED(cusparseLtInit, 10)
+
 EXPORT const char *cudnnGetErrorString(int status)
 {
-    (void)status;
-    return "error of the stand-in cuDNN";
+    return status == CUDNN_NOT_SUPPORTED ? "CUDNN_STATUS_NOT_SUPPORTED"
+                                         : "error of the stand-in cuDNN";
 }
 
 EXPORT int cudnnBackendCreateDescriptor(int type, void **descriptor)

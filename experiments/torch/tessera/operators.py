@@ -1,6 +1,8 @@
 """The instrumented pass: operators with shapes, FLOPs and bytes, and what the host reads back."""
 
 import math
+import mmap
+import re
 import struct
 
 import torch
@@ -111,6 +113,28 @@ def flops_of(func, args, kwargs, output):
         return -1
 
 
+# "module: operator" that runs in the traced process, readable by the process that waits for it.
+_running = mmap.mmap(-1, 1024)
+LIBRARIES = re.compile(r"cuFFT|CUFFT|cusolver|CUSOLVER|CUBLAS|cuDNN|CUDNN|[cC][uU][sS][pP][aA][rR][sS][eE]|"
+                       r"MAGMA|[nN][vV][rR][tT][cC]|CUDA driver|CUDA error")
+
+
+def set_running(text=""):
+    """Notes what runs; nothing: no operator does."""
+    _running.seek(0)
+    _running.write(text.encode(errors="replace")[:1023] + b"\0")
+
+
+def running():
+    return _running[:].partition(b"\0")[0].decode(errors="replace")
+
+
+def needs_a_gpu(what):
+    """The refusal of a call that ends in an error of a library, or in its death."""
+    return Refused(f"{what} calls a library that needs a GPU (of cuFFT, cuSOLVER, cuSPARSE, MAGMA and NVRTC the "
+                   "stand-in device has nothing): write it with other operators, or trace the model without it")
+
+
 def integer(number):
     return struct.pack("<q", number)
 
@@ -174,7 +198,15 @@ class Operators(TorchDispatchMode):
             self.device.answer(value)
         missed = self.device.unanswered()
         before = position()
-        output = func(*args, **kwargs)
+        what = f"{self.module.name()}: {func}"
+        set_running(what)
+        try:
+            output = func(*args, **kwargs)
+        except RuntimeError as error:
+            if LIBRARIES.search(str(error)):
+                raise needs_a_gpu(what) from error
+            raise
+        set_running()
         after = position()
         reads = foreseen + [b"\0"] * (self.device.unanswered() - missed)
         if len(reads) > len(foreseen):

@@ -7,13 +7,14 @@ import traceback
 
 import torch
 
-from . import events, file, passes
+from . import events, file, operators, passes
 from .errors import Refused
 from .model import dtype_name
 
 
 def in_process(function, *arguments):
     """The result of a function that ran in a fork: it leaves nothing behind here."""
+    operators.set_running()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -31,8 +32,9 @@ def in_process(function, *arguments):
     with os.fdopen(reading, "rb") as pipe:
         text = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    kind, value = pickle.loads(text) if text else (
-        "refused", f"the traced run died with status {status}: it called a library that needs a GPU")
+    if not text:
+        raise operators.needs_a_gpu(operators.running() or f"the traced run died with status {status}: it")
+    kind, value = pickle.loads(text)
     if kind == "refused":
         raise Refused(value)
     if kind == "failed":
