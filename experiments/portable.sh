@@ -249,7 +249,7 @@ program() {
     run cmake -S "$top" -B "$out/tessera$here" -DCMAKE_BUILD_TYPE=Release -DCMAKE_INSTALL_LIBDIR=lib -DTESSERA_TESTS=OFF \
         -DTESSERA_SIMGRID=ON -DTESSERA_CUDA=OFF -DTESSERA_STATIC=$static
     cmake -S "$top" -B "$out/tessera$here" | sed -n 's/^-- left out/   left out/p'
-    run cmake --build "$out/tessera$here" --parallel "$jobs" --target tessera tessera_manual
+    run cmake --build "$out/tessera$here" --parallel "$jobs" --target tessera
 }
 
 what_is_in_it() {
