@@ -24,6 +24,48 @@ static tsr_status check_places(const struct tsr_traced_model *m, size_t at)
     return TSR_OK;
 }
 
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* No attribute of a module is there twice, as a parameter, a child or one of each. */
+static tsr_status check_attributes(const struct tsr_traced_model *m, size_t at)
+{
+    const struct tsr_traced_module *module = &m->modules[at];
+    size_t n = 0;
+    const char **names = calloc(module->n_params + module->n_children + 1, sizeof *names);
+    if (!names)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < module->n_params; i++)
+        names[n++] = module->params[i].name;
+    for (size_t i = 0; i < module->n_children; i++)
+        names[n++] = module->children[i].name;
+    qsort(names, n, sizeof *names, by_text);
+    const char *twice = NULL;
+    for (size_t i = 1; i < n && !twice; i++)
+        twice = strcmp(names[i - 1], names[i]) ? NULL : names[i];
+    tsr_status status =
+        twice ? tsr_fail(TSR_EVALUE, "module %zu: attribute %.64s is there twice", at, twice)
+              : TSR_OK;
+    free(names);
+    return status;
+}
+
+/* Whether `name` is that of an attribute of a module: "layers.0" and "weight" make
+ * "layers.0.weight". */
+static bool is_below(const char *name, const char *module, const char *attribute)
+{
+    size_t n = strlen(module);
+    if (strncmp(name, module, n) != 0 || (n && name[n++] != '.'))
+        return false;
+    return !strcmp(name + n, attribute);
+}
+
+/* ---- modules --------------------------------------------------------------------------------- */
+
 enum { UNSEEN, OPEN, DONE };
 enum { MOST_PATHS = 100000 };
 
@@ -31,10 +73,27 @@ enum { MOST_PATHS = 100000 };
  * its parents. */
 struct tree {
     const struct tsr_traced_model *m;
-    uint8_t *seen;
+    uint8_t *seen, *placed; /* placed: parameters */
     uint64_t *paths;
     size_t next;
 };
+
+/* A parameter is named after the first of its places. */
+static tsr_status check_params(struct tree *t, size_t at)
+{
+    const struct tsr_traced_module *module = &t->m->modules[at];
+    for (size_t i = 0; i < module->n_params; i++) {
+        const struct tsr_traced_place *place = &module->params[i];
+        const char *name = t->m->params[place->index].name;
+        if (!t->placed[place->index] && !is_below(name, module->name, place->name))
+            return tsr_fail(TSR_EVALUE,
+                            "parameter %u: its name is not that of its place, %.64s of "
+                            "module %zu",
+                            place->index, place->name, at);
+        t->placed[place->index] = 1;
+    }
+    return TSR_OK;
+}
 
 /* Pre-order: a module that is met for the first time has the next index. */
 static tsr_status check_tree(struct tree *t, size_t at, size_t depth)
@@ -43,6 +102,8 @@ static tsr_status check_tree(struct tree *t, size_t at, size_t depth)
     if (depth > TSR__TRACED_NESTING)
         return tsr_fail(TSR_EVALUE, "modules nest deeper than %d", TSR__TRACED_NESTING);
     TSR_TRY(check_places(t->m, at));
+    TSR_TRY(check_attributes(t->m, at));
+    TSR_TRY(check_params(t, at));
     t->seen[at] = OPEN;
     t->paths[at] = 1;
     for (size_t i = 0; i < module->n_children; i++) {
@@ -53,6 +114,11 @@ static tsr_status check_tree(struct tree *t, size_t at, size_t depth)
             return tsr_fail(TSR_EVALUE, "module %zu is met where module %zu comes in pre-order",
                             child, t->next);
         if (t->seen[child] == UNSEEN) {
+            if (!is_below(t->m->modules[child].name, module->name, module->children[i].name))
+                return tsr_fail(
+                    TSR_EVALUE,
+                    "module %zu: its name is not that of its place, %.64s of module %zu", child,
+                    module->children[i].name, at);
             t->next++;
             TSR_TRY(check_tree(t, child, depth + 1));
         }
@@ -68,11 +134,15 @@ static tsr_status check_modules(const struct tsr_traced_model *m)
 {
     struct tree t = {.m = m, .next = 1};
     t.seen = calloc(m->n_modules + 1, 1);
+    t.placed = calloc(m->n_params + 1, 1);
     t.paths = calloc(m->n_modules + 1, sizeof *t.paths);
-    tsr_status status = !t.seen || !t.paths ? tsr_no_memory(NULL)
-                        : m->n_modules > 0  ? check_tree(&t, 0, 0)
-                                            : tsr_fail(TSR_EVALUE, "there is no module");
+    tsr_status status = !t.seen || !t.placed || !t.paths ? tsr_no_memory(NULL)
+                        : m->n_modules == 0 ? tsr_fail(TSR_EVALUE, "there is no module")
+                        : *m->modules[0].name
+                            ? tsr_fail(TSR_EVALUE, "module 0 has a name, which the root has not")
+                            : check_tree(&t, 0, 0);
     free(t.seen);
+    free(t.placed);
     free(t.paths);
     if (status == TSR_OK && t.next != m->n_modules)
         return tsr_fail(TSR_EVALUE, "module %zu has no parent", t.next);

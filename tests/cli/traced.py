@@ -119,6 +119,11 @@ def cycle(document):
     document["modules"][2][4].append(["again", 1])
 
 
+def twice_named(document):
+    module = next(m for m in document["modules"] if len(m[4]) > 1)
+    module[4].append([module[4][0][0], module[4][1][1]])
+
+
 def files():
     whole = pack(load())
     refused("an empty file", b"")
@@ -156,6 +161,11 @@ def files():
     changed("a cycle of modules", cycle)
     changed("a module without a parent", lambda d: d["modules"][1][4].pop())
     changed("the root as a child", lambda d: d["modules"][1][4].append(["r", 0]))
+    changed("a child of another name", lambda d: d["modules"][0][4][0].__setitem__(0, "renamed"), "module 1", "place")
+    changed("a module of another name", set_in("modules", 2, 0, value="elsewhere"), "module 2", "place")
+    changed("a root with a name", set_in("modules", 0, 0, value="root"), "module 0")
+    changed("a parameter of another name", set_in("params", 1, 0, value="elsewhere.weight"), "parameter 1", "place")
+    changed("an attribute twice", twice_named, "twice")
     changed("a name with a dot", lambda d: d["modules"][1][4][0].__setitem__(0, "a.b"))
     changed("seven dimensions", set_in("params", 0, 1, value=[1] * 7), "params")
     changed("a size of 2^63", set_in("params", 0, 1, value=[(1 << 63) - 1]), "params")

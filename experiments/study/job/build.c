@@ -317,10 +317,12 @@ tsr_status tsr_find_blocks(const struct tsr_job *job, struct tsr_engine *engine,
     if (job->model.family == TSR_FAMILY_TRACED) {
         size_t cap = 0;
         const struct tsr_traced_file *t = job->model.trace;
-        for (size_t i = 0; i < t->n_blocks; i++)
-            if (!TSR_PUSH(out->items, out->n, cap,
-                          tsr_module_find(engine, t->model.modules[t->blocks[i]].name)))
+        for (size_t i = 0; i < t->n_blocks; i++) {
+            struct tsr_module *block = tsr_module_find(engine, t->model.modules[t->blocks[i]].name);
+            TSR_CHECK(block); /* tsr_traced_check() has compared names with places */
+            if (!TSR_PUSH(out->items, out->n, cap, block))
                 return tsr_no_memory(NULL);
+        }
         if (!t->n_blocks && !add_lists(tsr_module_root(engine), out, &cap))
             return tsr_no_memory(NULL);
         if (out->n)
