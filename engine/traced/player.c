@@ -141,7 +141,7 @@ static enum tsr_category category_of(const struct playing *p, const struct tsr_t
     if (!p->e->autograd.in_backward || ev->use == TSR_TRACED_RECOMPUTED)
         return TSR_CAT_ACTIVATION;
     const struct tsr__give *give = give_of(p, ev->n);
-    if (!give)
+    if (!give || give->is_part)
         return TSR_CAT_TEMP;
     const struct tsr_tensor *leaf = p->t->params[give->param]->value;
     return leaf && leaf->grad ? TSR_CAT_TEMP : TSR_CAT_UNSHARDED_GRAD;
@@ -176,7 +176,13 @@ static void play_alloc(struct playing *p, const struct tsr_traced_event *ev)
     if (e->autograd.in_backward && ev->use != TSR_TRACED_WORKSPACE)
         set_recompute(e, ev->use == TSR_TRACED_RECOMPUTED);
     struct tsr__slot *slot = &p->running->slots[ev->n];
+    const struct tsr__give *give = e->autograd.in_backward ? give_of(p, ev->n) : NULL;
+    uint32_t module = e->origin.module;
+    if (give) /* whatever module's hook was the latest: a gradient is of the one with the parameter
+               */
+        e->origin.module = p->t->owners[give->param]->id;
     slot->storage = tsr__storage_new(e, ev->bytes, category_of(p, ev));
+    e->origin.module = module;
     slot->state = TSR__SLOT_LIVE;
     p->running->n_used++;
     if (!slot->storage)

@@ -35,6 +35,7 @@ static bool add_params(struct builder *b, struct tsr_module *m,
         if (!*made)
             return false;
         (*made)->requires_grad = p->trainable;
+        b->t->owners[place->index] = m;
     }
     return true;
 }
@@ -79,8 +80,9 @@ static tsr_status build(struct tsr_engine *e, struct tsr_traced *t)
     memcpy(t->lists, recorded ? m->instrumented : m->plain, sizeof t->lists);
     t->modules = tsr_arena_alloc(&e->arena, (m->n_modules + 1) * sizeof(struct tsr_module *));
     t->params = tsr_arena_alloc(&e->arena, (m->n_params + 1) * sizeof(struct tsr_param *));
+    t->owners = tsr_arena_alloc(&e->arena, (m->n_params + 1) * sizeof(struct tsr_module *));
     t->works = tsr_arena_alloc(&e->arena, (m->n_ops + 1) * sizeof *t->works);
-    if (!t->modules || !t->params || !t->works ||
+    if (!t->modules || !t->params || !t->owners || !t->works ||
         !tsr__instances_init(&t->instances, &e->arena, m->n_segments))
         return tsr_no_memory(NULL);
     TSR_TRY(tsr__traced_resolve(m, t->lists, &e->arena, t->gives));

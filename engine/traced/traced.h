@@ -19,6 +19,7 @@ enum tsr__slot_state {
 struct tsr__slot {
     struct tsr_storage *storage; /* LIVE, of the player: owned */
     uint8_t state;
+    uint32_t sum; /* 1 + the sum whose result it is (sums.c); 0: none */
 };
 
 /* A segment that was played and of which something lives. */
@@ -57,14 +58,51 @@ void tsr__drop_batches(struct tsr__instances *t, struct tsr_engine *e);
 
 /* ---- what becomes a gradient (traced_check.c) ------------------------------------------------ */
 
-/* Storage n of a step of a list becomes the gradient of a parameter. By step. */
+/* Storage n of a step of a list becomes the gradient of a parameter; is_part: it is added to
+ * another one on the way there, and the trace frees it. By step. */
 struct tsr__give {
     uint32_t step, n, param;
+    bool is_part;
 };
 struct tsr__gives {
     size_t n, cap;
     struct tsr__give *items;
 };
+
+/* A kernel that added two tensors of equal shape, and what was freed behind it. */
+struct tsr__sum {
+    const struct tsr_traced_op *op;
+    uint32_t step;                /* in which it ran */
+    uint32_t result_step, result; /* the storage that was allocated for it; TSR_NO_ID: in place */
+    uint64_t bytes;               /* of the storages that count as its parts */
+    struct {
+        uint32_t step, n;
+    } parts[2];
+    uint32_t n_parts;
+    uint32_t param; /* whose gradient it adds up; TSR_NO_ID: not known, or none */
+    uint32_t into;  /* the sum that has its result as a part; TSR_NO_ID: none */
+};
+
+/* The sums of a list, in order (sums.c). The items are freed by tsr__sums_fini(). `open`: the
+ * latest event of the running segment was a sum, or a free behind one. */
+struct tsr__sums {
+    size_t n, cap;
+    struct tsr__sum *items;
+    bool open;
+};
+/* Notes event `at` of the segment that runs, before it takes effect. Errors: TSR_ENOMEM. */
+tsr_status tsr__sums_event(struct tsr__sums *sums, const struct tsr_traced_model *model,
+                           const struct tsr_traced_steps *list, struct tsr__instance *running,
+                           size_t at, struct tsr__instance *owner) TSR_MUST_USE;
+/* Adds what was summed up on the way to gradients; `gives` is by step, before and after. Errors:
+ * TSR_ENOMEM. */
+tsr_status tsr__sums_give(struct tsr__sums *sums, struct tsr_arena *arena,
+                          struct tsr__gives *gives) TSR_MUST_USE;
+void tsr__sums_fini(struct tsr__sums *sums);
+
+/* Sorts by step and storage. */
+void tsr__gives_sort(struct tsr__gives *gives);
+bool tsr__gives_push(struct tsr__gives *gives, struct tsr_arena *arena, struct tsr__give give);
 
 /* Checks the model and fills gives[0] and [1] of the lists, in the arena; both may be NULL. */
 tsr_status tsr__traced_resolve(const struct tsr_traced_model *model,
@@ -80,7 +118,8 @@ struct tsr_traced {
     const struct tsr_traced_model *model;
     struct tsr_module **modules; /* by index in the description */
     struct tsr_param **params;
-    struct tsr_work *works; /* by op */
+    struct tsr_module **owners; /* by parameter: the module that has it first */
+    struct tsr_work *works;     /* by op */
     struct tsr_traced_steps lists[2];
     struct tsr__gives gives[2];
     struct tsr__instances instances;

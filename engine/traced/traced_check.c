@@ -272,31 +272,13 @@ struct walker {
     struct tsr_arena *arena;
     struct tsr__instances instances;
     struct tsr__gives *gives; /* NULL: not asked for */
+    struct tsr__sums sums;    /* of the list; empty where no gives are asked for */
 };
 
 static tsr_status lost(const struct walker *w, uint32_t step, size_t event, const char *what)
 {
     return tsr_fail(TSR_EVALUE, "step %u (segment %u), event %zu: %s", step,
                     w->list->steps[step].segment, event, what);
-}
-
-static bool push_give(struct walker *w, struct tsr__give give)
-{
-    struct tsr__gives *g = w->gives;
-    if (!g)
-        return true;
-    if (g->n == g->cap) {
-        size_t cap = g->cap ? 2 * g->cap : 64;
-        struct tsr__give *items = tsr_arena_alloc(w->arena, cap * sizeof *items);
-        if (!items)
-            return false;
-        if (g->n)
-            memcpy(items, g->items, g->n * sizeof *items);
-        g->items = items;
-        g->cap = cap;
-    }
-    g->items[g->n++] = give;
-    return true;
 }
 
 static tsr_status give(struct walker *w, uint32_t step, size_t at,
@@ -312,9 +294,15 @@ static tsr_status give(struct walker *w, uint32_t step, size_t at,
         return lost(w, step, at, "a gradient in a storage that is gone");
     slot->state = TSR__SLOT_GIVEN;
     /* of an earlier iteration: its category is settled */
-    return push_give(w, (struct tsr__give){owner->step, ev->n, (uint32_t)param})
-               ? TSR_OK
-               : tsr_no_memory(NULL);
+    struct tsr__give made = {owner->step, ev->n, (uint32_t)param, false};
+    return !w->gives || tsr__gives_push(w->gives, w->arena, made) ? TSR_OK : tsr_no_memory(NULL);
+}
+
+/* Notes an event that was checked, before what it frees is gone. */
+static tsr_status note(struct walker *w, struct tsr__instance *running, size_t at,
+                       struct tsr__instance *owner)
+{
+    return w->gives ? tsr__sums_event(&w->sums, w->m, w->list, running, at, owner) : TSR_OK;
 }
 
 static tsr_status go_through_segment(struct walker *w, uint32_t step, bool is_end)
@@ -333,22 +321,26 @@ static tsr_status go_through_segment(struct walker *w, uint32_t step, bool is_en
         case TSR_TRACED_ALLOC:
             running->slots[ev->n].state = TSR__SLOT_LIVE;
             running->n_used++;
+            TSR_TRY(note(w, running, i, NULL));
             break;
         case TSR_TRACED_FREE:
             slot = tsr__instance_find(&w->instances, running, ev, &owner);
             if (!slot)
                 return lost(w, step, i, "a free of a storage that is gone");
+            TSR_TRY(note(w, running, i, owner));
             tsr__slot_drop(&w->instances, owner, slot);
             break;
         case TSR_TRACED_GRAD:
             if (is_end)
                 return lost(w, step, i, "a gradient outside of backward");
             TSR_TRY(give(w, step, i, s, running));
+            TSR_TRY(note(w, running, i, NULL));
             break;
         default:
             for (uint32_t k = 0; k < ev->n_reads; k++)
                 if (base + s->reads[ev->param + k] >= w->m->n_params)
                     return lost(w, step, i, "a parameter that does not exist");
+            TSR_TRY(note(w, running, i, NULL));
             break;
         }
     }
@@ -370,12 +362,16 @@ static tsr_status go_through(struct walker *w)
     return TSR_OK;
 }
 
-static int by_step(const void *a, const void *b)
+/* One pass over a list; what becomes of its storages, in w->gives. */
+static tsr_status go_through_list(struct walker *w)
 {
-    const struct tsr__give *x = a, *y = b;
-    if (x->step != y->step)
-        return x->step < y->step ? -1 : 1;
-    return (x->n > y->n) - (x->n < y->n);
+    tsr_status status = go_through(w);
+    if (status == TSR_OK && w->gives) {
+        tsr__gives_sort(w->gives);
+        status = tsr__sums_give(&w->sums, w->arena, w->gives);
+    }
+    tsr__sums_fini(&w->sums);
+    return status;
 }
 
 tsr_status tsr__traced_resolve(const struct tsr_traced_model *m,
@@ -391,9 +387,7 @@ tsr_status tsr__traced_resolve(const struct tsr_traced_model *m,
         w.gives = gives && i < 2 ? &gives[k] : NULL;
         if (i < 2)
             TSR_TRY(check_marks(m, w.list));
-        TSR_TRY(go_through(&w));
-        if (w.gives && w.gives->n)
-            qsort(w.gives->items, w.gives->n, sizeof *w.gives->items, by_step);
+        TSR_TRY(go_through_list(&w));
     }
     return TSR_OK;
 }

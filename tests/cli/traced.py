@@ -9,6 +9,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -230,6 +231,7 @@ def experiments():
     status, out, err = run("diff", experiment(both) + ":fsdp", experiment(both) + ":replicate")
     check("diff", status in (0, 1) and out, err)
     utilisation()
+    owners()
     for api in ("replicate", "hsdp"):
         status, out, err = run("check", experiment(both), "--strategy", api)
         check(f"check of {api}", status == 0 and "nothing found" in out, err or out)
@@ -254,6 +256,28 @@ def utilisation():
                 cluster={"nodes": 1, "gpus": 8, "gpu": "gpu-slow.json"})
     status, out, err = run("compare", write("slow.yaml", slow))
     check("a step faster than the peak", status == 2 and err.count("\n") == 1 and "peak_dense_flop_per_s" in err, err or out)
+
+
+def owners():
+    """What becomes the gradient of a parameter, and what is added up to it, is of the module that has the parameter."""
+    sizes = {"float32": 4, "bfloat16": 2}
+    for name, tied in (("bert-tiny-8ranks-reshard2", True), ("vit-tiny-8ranks", False)):
+        document = load(name)
+        has = {}
+        for module, _, places, *_ in document["modules"]:
+            for _, i in places:
+                shape, dtype = document["params"][i][1:3]
+                elements = 1
+                for size in shape:
+                    elements *= size
+                has.setdefault(module or "(root)", set()).update(elements * b for b in sizes.values())
+        keys = dict(experiment_keys(name), precision={"param": "bf16", "reduce": "f32"}, strategies={"s": {"wrap": "root"}})
+        status, out, err = run("program", write("owners.yaml", keys), "--strategy", "s")
+        grads = re.findall(r'^\d+ alloc \S+ \S+ \S+ \S+ \S+ "Unsharded Grad" bytes=(\d+) \| (\S+) ', out, re.M)
+        wrong = [(size, owner) for size, owner in grads if int(size) not in has.get(owner, ())]
+        check(f"{name}: owners of gradients", status == 0 and len(grads) > 10 and not wrong, err or str(wrong or grads))
+        word = re.findall(r'"(Temp|Unsharded Grad)" bytes=\d+ \| \S*word_embeddings ', out)
+        check(f"{name}: a tied parameter", sorted(set(word)) == (["Temp", "Unsharded Grad"] if tied else []), str(word))
 
 
 def write(name, document):

@@ -207,6 +207,72 @@ static void test_traced__leaves_nothing__micro_batches(void **state)
     }
 }
 
+/* ---- whose gradients ------------------------------------------------------------------------- */
+
+enum { FILL, SUM };
+#define RUN(op)                              \
+    {                                        \
+        .kind = TSR_TRACED_KERNEL, .n = (op) \
+    }
+static const struct tsr_traced_op sum_ops[] = {
+    {.name = "aten.mul.Tensor", .n_shapes = 1, .shapes = {{1, {6}}}, .dtype = TSR_F32},
+    {.name = "aten.add.Tensor",
+     .n_shapes = 2,
+     .shapes = {{2, {8, 4}}, {2, {8, 4}}},
+     .dtype = TSR_F32}};
+
+/* The weight of the root has three gradients, which come while the block's backward runs: two are
+ * added into a new storage, or in place; then the third one. Storage 3 has another size, and 4 the
+ * same size, and neither is added. */
+static const struct tsr_traced_event new_sums[] = {
+    ALLOC(0, 128), RUN(FILL),    ALLOC(1, 128), RUN(FILL),     ALLOC(2, 128), RUN(SUM),
+    FREE(0, OWN),  FREE(1, OWN), ALLOC(3, 24),  RUN(FILL),     GRAD(1, 3),    FREE(0, 3),
+    ALLOC(4, 128), RUN(FILL),    FREE(4, OWN),  ALLOC(5, 128), RUN(FILL),     ALLOC(6, 128),
+    RUN(SUM),      FREE(2, OWN), FREE(5, OWN),  GRAD(0, 6)};
+static const struct tsr_traced_event sums_in_place[] = {
+    ALLOC(0, 128), RUN(FILL),  ALLOC(1, 128), RUN(FILL),     RUN(SUM),     FREE(1, OWN),
+    ALLOC(2, 128), RUN(FILL),  RUN(SUM),      FREE(2, OWN),  ALLOC(3, 24), RUN(FILL),
+    GRAD(1, 3),    FREE(0, 3), GRAD(0, 0),    ALLOC(4, 128), RUN(FILL),    FREE(4, OWN)};
+
+static void check_owners(const struct tsr_traced_event *events, size_t n, uint32_t n_storages,
+                         const char *owners)
+{
+    struct tsr_traced_segment changed[N_SEGMENTS];
+    struct tsr_traced_model model = model_by_hand();
+    memcpy(changed, segments, sizeof changed);
+    changed[BACK_BLOCK] = (struct tsr_traced_segment){n, events, reads, n_storages, BACK_BLOCK};
+    changed[BACK_ROOT] = (struct tsr_traced_segment){0, NULL, NULL, 0, NOTHING};
+    model.segments = changed;
+    model.ops = sum_ops;
+    model.n_ops = COUNT(sum_ops);
+    ok(tsr_traced_check(&model));
+    struct side s;
+    open_side(&s, &model, true, 1);
+    for (uint32_t step = 0; step < 2; step++) {
+        begin_program(&s);
+        ok(tsr_step_run(s.engine, step));
+        const char *at = owners;
+        for (size_t i = 0; i < s.program.n_instrs; i++) {
+            const struct tsr_instr *instr = &s.program.instrs[i];
+            bool counts = instr->kind == TSR_ALLOC && instr->origin.hook == TSR_HOOK_NONE &&
+                          instr->origin.phase == TSR_PHASE_BACKWARD &&
+                          (instr->bytes == 128 || instr->bytes == 24);
+            if (counts)
+                assert_string_equal(s.program.tables->modules[instr->origin.module],
+                                    *at++ == 'r' ? "" : "block");
+        }
+        assert_int_equal(*at, 0);
+    }
+    close_side(&s);
+}
+
+static void test_traced__gradients_are_of_the_module_with_the_parameter(void **state)
+{
+    (void)state;
+    check_owners(new_sums, COUNT(new_sums), 7, "rrrbbrr");
+    check_owners(sums_in_place, COUNT(sums_in_place), 5, "rrrbb");
+}
+
 /* Another trace is another program, even where it does the same. */
 static void test_traced__hash_is_in_the_program(void **state)
 {
@@ -261,6 +327,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_traced__is_replayed),
         cmocka_unit_test(test_traced__leaves_nothing__micro_batches),
+        cmocka_unit_test(test_traced__gradients_are_of_the_module_with_the_parameter),
         cmocka_unit_test(test_traced__hash_is_in_the_program),
         cmocka_unit_test(test_traced__is_refused__module_without_hooks),
     };
