@@ -37,8 +37,8 @@ HOSTILE = ['\nopen("RAN","w")#', '"+str(open("RAN","w"))+"', "'+str(open('RAN','
            "- a: b", "&a *b !!python/object/apply:os.system [id]", ',"x', "\x1b[31m", "漢é", "# coding: utf-7 +AAo-import os",
            "');system('touch RAN');('", '");system("touch RAN");("', "| touch RAN", "< touch RAN", "]]>--}}", "\n[a]\nb = 1\n"]
 SHORT = "=1'\"`touch RAN`</script>\n$(touch RAN)\\" # names of clusters and nodes have up to 63 bytes
-STRATEGIES = ["=A1+B2", "@SUM", "+1+cmd", "-a+1", "coding=utf_7", "None", "yes"]
-DRAWN = ["@SUM", "yes"]
+STRATEGIES = ["=A1+B2", "@SUM", "+1+cmd", "-a+1", "coding=utf_7", "None", "summary.csv", "yes"]
+DRAWN = ["@SUM", "summary.csv", "yes"]
 MARKED = "=+-@\t\r\n"
 failures, checks = [], 0
 
@@ -237,6 +237,8 @@ def main():
         check_configuration(bad, good)
         check_data(bad, good)
         check_commands(bad)
+        ends = {os.path.splitext(p)[1] for p in bad.files("out/*") if os.path.isfile(p)}
+        check("endings of files, which no folder of a strategy has", ends <= {".csv", ".json", ".yaml", ".html", ".svg", ".png"}, ends)
         if shutil.which("gnuplot"):
             check("pictures", len(bad.files("out/**/*.svg")) == 3 + 2 * len(DRAWN), bad.files("out/**/*.svg"))
         ran = glob.glob(os.path.join(folder, "**", "RAN*"), recursive=True) + glob.glob("RAN*")

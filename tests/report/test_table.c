@@ -428,6 +428,12 @@ static void test_folder_name__is_safe_and_unique(void **state)
     assert_int_not_equal(a[0], '.');
     tsr__folder_name("", a, sizeof a);
     assert_int_not_equal(a[0], '\0');
+    static const char *const outputs[] = {"summary.csv", "report.html", "experiment.yaml", "rows"};
+    for (size_t i = 0; i < 4; i++) {
+        tsr__folder_name(outputs[i], a, sizeof a);
+        assert_string_not_equal(a, outputs[i]);
+        assert_memory_equal(a, outputs[i], strlen(outputs[i]));
+    }
 }
 
 static void test_short_name__keeps_what_tells_apart(void **state)

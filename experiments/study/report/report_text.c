@@ -19,11 +19,24 @@ const char *tsr__version(void)
     return TSR_VERSION;
 }
 
+/* Could a file or folder of the study itself, beside the folders of strategies, have this name? */
+static bool names_output(const char *name)
+{
+    static const char *const endings[] = {".csv", ".json", ".yaml", ".html", ".svg", ".png"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++) {
+        size_t k = strlen(endings[i]);
+        if (n > k && !strcmp(name + n - k, endings[i]))
+            return true;
+    }
+    return !strcmp(name, "rows"); /* of compare --part */
+}
+
 void tsr__folder_name(const char *strategy, char *out, size_t size)
 {
     enum { HASH_ROOM = 10 };
     size_t n = 0;
-    bool changed = strategy[0] == '\0';
+    bool changed = strategy[0] == '\0' || names_output(strategy);
     for (const char *at = strategy; *at; at++) {
         bool keep =
             isalnum((unsigned char)*at) || strchr("_-+=@", *at) || (*at == '.' && at != strategy);

@@ -11,8 +11,9 @@
 
 const char *tsr__version(void);
 
-/* The folder of a strategy: letters, digits and any of "._-+=@" of its name; a name that had
- * others gets a short hash, so that two names never share a folder. */
+/* The folder of a strategy: letters, digits and any of "._-+=@" of its name. A name that had others
+ * gets a short hash, so that two names never share a folder; and so does one that a file of the
+ * study could have ("summary.csv", "rows"), which would be a folder then. */
 void tsr__folder_name(const char *strategy, char *out, size_t size);
 
 /* "8", or "2 to 128" where strategies differ. */
