@@ -112,7 +112,7 @@ struct tsr_measured_kernel {
 struct tsr_kernels {
     uint32_t n_files, n_matmul, n_attention, n_norms, n_measured, n_runs;
     struct {
-        char name[32], description[96];
+        char name[64], description[96]; /* name: as long as that of a card */
         struct tsr_card card;
     } files[TSR_KERNEL_FILES];
     struct tsr_matmul_table matmul[2];

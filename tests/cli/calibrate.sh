@@ -65,4 +65,6 @@ log | grep -v float >"$tmp/bad.log"
 fails 2 "bad.log" "no line of a size" -- calibrate --nccl-log "$tmp/bad.log"
 log | sed 's/297.24/169.85/' >"$tmp/bad.log"
 fails 2 "bad.log" "which collective" "all_gather_perf" -- calibrate --nccl-log "$tmp/bad.log"
+log | sed "s/NVIDIA .*/NVIDIA $(printf 'R%.0s' $(seq 300))/" >"$tmp/bad.log"
+fails 2 "bad.log:" "a name of 300 bytes" "allowed: up to 95" -- calibrate --nccl-log "$tmp/bad.log"
 finish

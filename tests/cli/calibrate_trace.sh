@@ -39,6 +39,17 @@ works calibrate "$golden/kineto-gpu.json" --ranks 4 --out "$tmp/four"
 flat "$tmp/four/node-$gpu.json"
 has "$tmp/flat" '"gpus_per_node":4' '"collectives":[]'
 
+# A name that is as long as one may be is also read again; a longer one is refused, and nothing is written.
+long=$(printf 'R%.0s' $(seq 63))
+sed "s/NVIDIA H100 80GB HBM3/$long/" "$golden/kineto-gpu.json" >"$tmp/long.json"
+works calibrate "$tmp/long.json" --out "$tmp/long"
+works compare "$tmp/one.yaml" --set "cluster=$(echo "$tmp"/long/cluster-*.json)" --format csv
+sed -i "s/$long/x$long/" "$tmp/long.json"
+fails 2 "long.json: deviceProperties: found a name of 64 bytes, xRRR" "allowed: up to 63" -- \
+    calibrate "$tmp/long.json" --out "$tmp/longer"
+checks=$((checks + 1))
+[ ! -e "$tmp/longer" ] || complain "a refused trace leaves a folder"
+
 # ---- a processor, recorded -----------------------------------------------------------------------
 
 checks=$((checks + 1))

@@ -92,6 +92,10 @@ static tsr_status take_rank(struct reader *r, const char *text)
                         r->path, r->line);
     const char *gpu = bracket + 1 + strspn(bracket + 1, " ");
     gpu += strncmp(gpu, vendor, sizeof vendor - 1) ? 0 : sizeof vendor - 1;
+    if (strlen(gpu) >= sizeof r->log->gpu)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s:%d: found a GPU with a name of %zu bytes, %.60s...; allowed: up to %zu",
+                        r->path, r->line, strlen(gpu), gpu, sizeof r->log->gpu - 1);
     if (r->log->ranks && strcmp(gpu, r->log->gpu))
         return tsr_fail(TSR_ECONFIG, "%s:%d: found a %.60s beside a %.60s; allowed: equal GPUs",
                         r->path, r->line, gpu, r->log->gpu);

@@ -213,8 +213,10 @@ static void set_source(struct files *f)
     if (f->device->source) {
         snprintf(f->source, sizeof f->source, "measured in %s (%s), tessera calibrate",
                  f->device->source, f->device->what);
-        snprintf(f->words, sizeof f->words, "%.40s, measured in %.40s", f->device->what,
-                 f->device->source);
+        char what[44], source[44]; /* a description has room for both */
+        tsr_text_show(what, sizeof what, f->device->what);
+        tsr_text_show(source, sizeof source, f->device->source);
+        snprintf(f->words, sizeof f->words, "%s, measured in %s", what, source);
         return;
     }
     time_t now = time(NULL);

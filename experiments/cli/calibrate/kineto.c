@@ -13,6 +13,7 @@
 
 #include "experiments/study/base/gz.h"
 #include "sim/base/json_load.h"
+#include "sim/base/text.h"
 #include "sim/card/kernels.h"
 
 static const double US = 1e-6;
@@ -228,15 +229,21 @@ static tsr_status add_ops(struct trace *t)
     return TSR_OK;
 }
 
-static void read_device(const json_t *root, struct tsr_kineto *out)
+static tsr_status read_device(const char *path, const json_t *root, struct tsr_kineto *out)
 {
     const json_t *device = json_array_get(json_object_get(root, "deviceProperties"), 0);
     double memory = number(device, "totalGlobalMem"), units = number(device, "numSms");
     double major = number(device, "computeMajor");
-    snprintf(out->gpu, sizeof out->gpu, "%s", text(device, "name"));
+    const char *name = text(device, "name");
+    if (strlen(name) >= sizeof out->gpu)
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: deviceProperties: found a name of %zu bytes, %s; allowed: up to %zu",
+                        path, strlen(name), tsr_show(name).text, sizeof out->gpu - 1);
+    snprintf(out->gpu, sizeof out->gpu, "%s", name);
     out->memory = memory >= 1 && memory < 1e15 ? (uint64_t)memory : 0;
     out->units = units >= 1 && units < 1e5 ? (uint32_t)units : 0;
     out->major = major >= 1 && major < 1000 ? (uint32_t)major : 0;
+    return TSR_OK;
 }
 
 static tsr_status read_root(struct trace *t, const json_t *root)
@@ -247,7 +254,7 @@ static tsr_status read_root(struct trace *t, const json_t *root)
                         "%s: has no \"traceEvents\"; allowed: a trace of torch.profiler, as "
                         "export_chrome_trace() writes it",
                         t->path);
-    read_device(root, t->out);
+    TSR_TRY(read_device(t->path, root, t->out));
     TSR_TRY(take_all(t, "cpu_op", add_op));
     if (t->n_ops)
         qsort(t->ops, t->n_ops, sizeof *t->ops, by_id);

@@ -8,7 +8,7 @@
 
 /* What a trace says beside the times. */
 struct tsr_kineto {
-    char gpu[96];          /* as the driver names it; "": a trace of a processor */
+    char gpu[64];          /* as the driver names it; "": a trace of a processor */
     uint64_t memory;       /* bytes; 0: not known */
     uint32_t units, major; /* multiprocessors and compute capability; 0: not known */
     uint32_t group;        /* ranks of the largest group of a collective; 0: none */
