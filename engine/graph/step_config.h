@@ -37,9 +37,11 @@ enum tsr_clip {
 };
 /* How the cross-entropy of logits is made (the eager dialect). */
 enum tsr_loss_kernel {
-    TSR_LOSS_EAGER,        /* fp32 copy, log-softmax, nll */
-    TSR_LOSS_FLASH,        /* flash-attn's: one kernel in the dtype of the logits */
-    TSR_LOSS_FLASH_INPLACE /* the same with inplace_backward: gradients take the logits' place */
+    TSR_LOSS_EAGER,         /* fp32 copy, log-softmax, nll */
+    TSR_LOSS_FLASH,         /* flash-attn's: one kernel in the dtype of the logits */
+    TSR_LOSS_FLASH_INPLACE, /* the same with inplace_backward: gradients take the logits' place */
+    TSR_LOSS_COMPILED /* torch.compile's of the eager one: nothing in fp32 of their size; simulated
+                         only */
 };
 enum { TSR_MAX_METRICS = 8 };
 /* Where the host stops until the device has come so far. */

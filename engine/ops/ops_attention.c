@@ -7,10 +7,30 @@
 #include "engine/ops/ops_common.h"
 
 /* ---- attention kernels ----------------------------------------------------------------------- */
+
+enum { MAX_SCRATCH = 6, MAX_ASIDE = MAX_SCRATCH + 2 };
+
+/* What a kernel takes beside its arguments: the random state, and memory for itself. No executor
+ * reads these, so they are operands only while a block is traced, whose plan of memory has them.
+ * `of` borrows the tensors; NULL ones are left out. */
+struct aside {
+    int n;
+    struct tsr_tensor *of[MAX_ASIDE];
+    uint8_t access[MAX_ASIDE];
+};
+
+static void set_aside(struct aside *a, struct tsr_tensor *const *tensors, int n, uint8_t access)
+{
+    for (int i = 0; i < n; i++) {
+        a->of[a->n] = tensors[i];
+        a->access[a->n++] = access;
+    }
+}
+
 static void emit_attention(struct tsr_engine *e, const char *name, bool backward,
                            const struct tsr_attention_shape *s, uint64_t key_heads, bool causal,
                            double scale, struct tsr_tensor *const *in, int n_in,
-                           struct tsr_tensor *const *out, int n_out)
+                           struct tsr_tensor *const *out, int n_out, const struct aside *aside)
 {
     uint64_t read = 0, written = 0;
     for (int i = 0; i < n_in; i++) {
@@ -21,6 +41,8 @@ static void emit_attention(struct tsr_engine *e, const char *name, bool backward
         tsr__operand_tensor(e, out[i], TSR_WRITE);
         written += out[i] ? tsr__tensor_bytes(out[i]) : 0;
     }
+    for (int i = 0; e->capture && i < aside->n; i++)
+        tsr__operand_tensor(e, aside->of[i], aside->access[i]);
     /* two products forward; five in backward, of which model FLOP count four (2 x forward) */
     double pair = 4.0 * (double)s->batch * (double)s->heads * (double)s->seq * (double)s->seq *
                   (double)s->head_dim;
@@ -59,8 +81,6 @@ static struct tsr_attention_shape shape_of(const struct tsr_node *node)
                                         .kv_heads = node->a[3],
                                         .head_dim = node->a[4]};
 }
-
-enum { MAX_SCRATCH = 6 };
 
 /* Row sums, the accumulator of dQ, and dK and dV of all query heads before they are summed. */
 static void flash_backward_scratch(struct tsr_engine *e, const struct tsr_attention_shape *s,
@@ -114,9 +134,13 @@ static void attention_backward(struct tsr_engine *e, struct tsr_node *node,
     else
         efficient_backward_scratch(e, &s, item, work);
     struct tsr_tensor *in[6] = {saved[0], saved[1], saved[2], saved[3], saved[4], grad_out[0]};
+    struct aside aside = {.n = 0};
+    set_aside(&aside, &saved[5], flash ? 2 : 0, TSR_READ);
+    set_aside(&aside, work, MAX_SCRATCH, TSR_WRITE);
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention_backward" : "efficient_attention_backward", true,
-                       &s, s.kv_heads, is_causal(node->a[5]), node->number, in, 6, grad_in, 3);
+                       &s, s.kv_heads, is_causal(node->a[5]), node->number, in, 6, grad_in, 3,
+                       &aside);
     for (int i = 0; i < MAX_SCRATCH; i++)
         tsr_release(e, work[i]);
     for (int i = 0; i < 7; i++)
@@ -147,9 +171,12 @@ static void run_kernel(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
     } else if (s->head_dim > 128 && half) {
         work[0] = tsr__workspace(e, 4 * bh * s->seq * s->head_dim);
     }
+    struct aside aside = {.n = 0};
+    set_aside(&aside, work, 2, TSR_WRITE);
+    set_aside(&aside, &out[2], 2, TSR_WRITE);
     if (tsr__ok(e))
         emit_attention(e, flash ? "flash_attention" : "efficient_attention", false, s, s->kv_heads,
-                       is_causal(flags), scale, qkv, 3, out, 2);
+                       is_causal(flags), scale, qkv, 3, out, 2, &aside);
     tsr_release(e, work[0]);
     tsr_release(e, work[1]);
 }

@@ -24,7 +24,8 @@
  * the head, that of w to its parameter, which for a tied one is a summand beside the embedding's.
  *
  * In the fused dialect a chunk has nothing but its logits and its loss: their kernel puts the
- * gradient in the place of the logits.
+ * gradient in the place of the logits. A compiled loss (ops_compiled_loss.c) has its gradient
+ * beside the logits, both in the dtype of the model: 2 T/N V b.
  */
 #include "engine/ops/ops_fused.h"
 
@@ -134,16 +135,35 @@ static void add_gradients(struct chunked *c, struct tsr_tensor *g, struct tsr_te
             &(struct tsr_matmul_shape){{words, width, rows, 1}, 1, 1, &stored_as_linear});
 }
 
-static void run_chunk(struct chunked *c, uint64_t from)
+static void run_compiled(struct chunked *c, struct tsr_tensor *x, struct tsr_tensor *labels,
+                         uint64_t from)
 {
     struct tsr_engine *e = c->e;
-    uint64_t rows = tsr_min_u64(c->step, c->rows - from);
-    struct tsr_tensor *x = rows_of(e, c->x, from, rows);
-    struct tsr_tensor *labels = rows_of(e, c->labels, from, rows);
+    struct tsr_tensor *logits = logits_of(c, x), *made[TSR_LOSS_RESULTS], *gradient = NULL;
+    if (!logits)
+        return;
+    tsr__compiled_loss(e, logits, labels, made);
+    if (made[TSR_LOSS_VALUE])
+        tsr__emit_pointwise(e, "add", (struct tsr_tensor *[]){c->loss, made[TSR_LOSS_VALUE]}, 2,
+                            c->loss);
+    if (c->grad_x || c->grad_w)
+        gradient = tsr__tensor_like(e, logits, (tsr_dtype)logits->dtype, tsr__result_category(e));
+    if (gradient)
+        tsr__compiled_loss_backward(e, logits, labels, made, NULL, gradient);
+    for (int i = 0; i < TSR_LOSS_RESULTS; i++)
+        tsr_release(e, made[i]);
+    tsr_release(e, logits);
+    if (gradient)
+        add_gradients(c, gradient, x, from);
+    tsr_release(e, gradient);
+}
+
+static void run_eager(struct chunked *c, struct tsr_tensor *x, struct tsr_tensor *labels,
+                      uint64_t from)
+{
+    struct tsr_engine *e = c->e;
     bool fused = tsr__is_fused(e);
-    struct tsr_tensor *p = NULL;
-    if (x && labels)
-        p = fused ? logits_of(c, x) : log_softmax(c, x);
+    struct tsr_tensor *p = fused ? logits_of(c, x) : log_softmax(c, x);
     add_loss(c, p, labels, fused);
     if (p && (c->grad_x || c->grad_w)) {
         struct tsr_tensor *in[3] = {p, labels, c->count}; /* softmax - onehot, in place */
@@ -154,6 +174,18 @@ static void run_chunk(struct chunked *c, uint64_t from)
             add_gradients(c, p, x, from);
     }
     tsr_release(e, p);
+}
+
+static void run_chunk(struct chunked *c, uint64_t from)
+{
+    struct tsr_engine *e = c->e;
+    uint64_t rows = tsr_min_u64(c->step, c->rows - from);
+    struct tsr_tensor *x = rows_of(e, c->x, from, rows);
+    struct tsr_tensor *labels = rows_of(e, c->labels, from, rows);
+    if (x && labels && e->ops->loss_kernel == TSR_LOSS_COMPILED)
+        run_compiled(c, x, labels, from);
+    else if (x && labels)
+        run_eager(c, x, labels, from);
     tsr_release(e, labels);
     tsr_release(e, x);
 }

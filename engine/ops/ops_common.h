@@ -32,7 +32,7 @@ struct tsr_op_state {
     } add_norm;
     struct tsr_tensor *head_labels; /* for a head that makes the loss; borrowed; NULL: logits */
     uint64_t loss_chunks;           /* > 1: in how many it makes it */
-    bool loss_inplace;              /* flash-attn's loss: gradients take the logits' place */
+    enum tsr_loss_kernel loss_kernel;
     bool workspace_main, workspace_autograd, lt_main, lt_autograd; /* taken already */
     struct tsr_storage *workspaces[8];
     size_t n_workspaces;
@@ -189,6 +189,10 @@ void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *c
 enum { TSR_LOG_SOFTMAX_PASSES = 3 };
 void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                               int n, struct tsr_tensor *const *out, int n_out, unsigned passes);
+/* Emits the same kernel; `compiled` says who launches it. */
+void tsr__emit_loss_of(struct tsr_engine *e, enum tsr_compiled compiled, const char *name,
+                       struct tsr_tensor *const *in, int n, struct tsr_tensor *const *out,
+                       int n_out, unsigned passes);
 
 /* ---- ops_tp.c -------------------------------------------------------------------------------- */
 
@@ -206,6 +210,24 @@ void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
 struct tsr_tensor *tsr__head(struct tsr_engine *e, struct tsr_module *m, struct tsr_tensor *x);
 /* Refuses a loss in chunks of a model that has no such head. */
 tsr_status tsr__check_chunked_loss(const struct tsr_engine *e);
+
+/* ---- ops_compiled_loss.c ----------------------------------------------------------------------
+ */
+
+/* Returns the loss of tsr_op_cross_entropy() with the kernels and the memory of torch.compile. */
+struct tsr_tensor *tsr__op_compiled_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
+                                                  struct tsr_tensor *labels);
+/* What the compiled loss of `logits` (T, V) makes of them. `out`: maximum and logarithm of the sum
+ * of exponentials of each row, then the loss and the number of labels that count; the caller
+ * releases all four. */
+enum { TSR_LOSS_MAX, TSR_LOSS_LOG, TSR_LOSS_VALUE, TSR_LOSS_COUNT, TSR_LOSS_RESULTS };
+void tsr__compiled_loss(struct tsr_engine *e, struct tsr_tensor *logits, struct tsr_tensor *labels,
+                        struct tsr_tensor *out[TSR_LOSS_RESULTS]);
+/* Writes the gradient of the logits, in their dtype, into `gradient`. `made`: what
+ * tsr__compiled_loss() made; g: the gradient of the loss. */
+void tsr__compiled_loss_backward(struct tsr_engine *e, struct tsr_tensor *logits,
+                                 struct tsr_tensor *labels, struct tsr_tensor *const *made,
+                                 struct tsr_tensor *g, struct tsr_tensor *gradient);
 
 /* ---- ops_fp8.c: linear layers whose three products run in fp8 (FP8.md) ------------------------
  */

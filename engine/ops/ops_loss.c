@@ -1,6 +1,6 @@
 /* ops_loss.c: losses of whole logits: cross-entropy in fp32 (log-softmax and nll, as eager PyTorch
  * composes it), the mean of squares, and cross-entropy in one kernel as the fused dialect and
- * flash-attn have it. Chunk by chunk: ops_chunked_loss.c.
+ * flash-attn have it. Chunk by chunk: ops_chunked_loss.c; of torch.compile: ops_compiled_loss.c.
  */
 #include "engine/ops/ops_common.h"
 #include "engine/ops/ops_fused.h"
@@ -19,8 +19,9 @@ static uint64_t first_bytes(const struct tsr_tensor *x, unsigned passes)
     return bytes / rows > ROW_LIMIT ? passes * bytes : bytes;
 }
 
-void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
-                              int n, struct tsr_tensor *const *out, int n_out, unsigned passes)
+void tsr__emit_loss_of(struct tsr_engine *e, enum tsr_compiled compiled, const char *name,
+                       struct tsr_tensor *const *in, int n, struct tsr_tensor *const *out,
+                       int n_out, unsigned passes)
 {
     uint64_t read = 0, written = 0;
     const struct tsr_tensor *rows = in[0];
@@ -39,12 +40,19 @@ void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr
     }
     struct tsr_work work = {.op = TSR_OP_LOSS,
                             .dtype = in[0]->dtype,
+                            .compiled = (uint8_t)compiled,
                             .name = name,
                             .flops = 4.0 * (double)(passes ? in[0]->numel : in[0]->dims[0]),
                             .bytes_read = read,
                             .bytes_written = written,
                             .dims = {rows->dims[0], rows->n_dims > 1 ? rows->dims[1] : 1}};
     tsr__emit_op(e, &work);
+}
+
+void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
+                              int n, struct tsr_tensor *const *out, int n_out, unsigned passes)
+{
+    tsr__emit_loss_of(e, TSR_COMPILED_NOT, name, in, n, out, n_out, passes);
 }
 
 void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in, int n,
@@ -365,7 +373,7 @@ static void rows_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
     struct tsr_tensor *x = saved[0], *rows = rows_like(e, x, TSR_F32, TSR_CAT_TEMP);
     tsr__emit_pointwise(e, "clone", grad_out, 1, rows);
     mask_ignored(e, rows, saved[2]);
-    bool inplace = e->ops->loss_inplace;
+    bool inplace = e->ops->loss_kernel == TSR_LOSS_FLASH_INPLACE;
     if (x)
         grad_in[0] = inplace
                          ? tsr__tensor_view(e, x->storage, (tsr_dtype)x->dtype, x->n_dims, x->dims)

@@ -41,9 +41,9 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
     if (e->traced &&
         (config->loss_chunks > 1 || config->metrics || config->loss_kernel != TSR_LOSS_EAGER))
         return tsr_fail(TSR_EUNSUPPORTED, "a traced model has its own loss: not in chunks, not "
-                                          "flash-attn's, and without metrics");
+                                          "flash-attn's or compiled, and without metrics");
     e->ops->loss_chunks = config->loss_chunks;
-    e->ops->loss_inplace = config->loss_kernel == TSR_LOSS_FLASH_INPLACE;
+    e->ops->loss_kernel = config->loss_kernel;
     e->fsdp->optimizer_reads_any = config->optimizer == TSR_OPT_ADAMW_FUSED;
     e->fsdp->clips = config->clip;
     return e->tree.root ? tsr__check_loss(e) : TSR_OK;
@@ -172,9 +172,16 @@ static struct tsr_tensor *cross_entropy(struct tsr_engine *e, struct tsr_tensor 
 {
     if (tsr__is_fused(e) && e->tp->size <= 1)
         return tsr__op_fused_cross_entropy(e, logits, labels);
-    return e->step->config.loss_kernel == TSR_LOSS_EAGER
-               ? tsr_op_cross_entropy(e, logits, labels)
-               : tsr__op_flash_cross_entropy(e, logits, labels);
+    switch (e->step->config.loss_kernel) {
+    case TSR_LOSS_EAGER:
+        return tsr_op_cross_entropy(e, logits, labels);
+    case TSR_LOSS_COMPILED:
+        return tsr__op_compiled_cross_entropy(e, logits, labels);
+    case TSR_LOSS_FLASH:
+    case TSR_LOSS_FLASH_INPLACE:
+        break;
+    }
+    return tsr__op_flash_cross_entropy(e, logits, labels);
 }
 
 /* A head that makes the loss in chunks returns it; else the loss is a phase of its own. */
