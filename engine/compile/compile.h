@@ -86,6 +86,7 @@ struct tsr_ckernel {
     struct tsr_work work;
     uint32_t module;
     bool recompute, takes_lt, is_product;
+    uint32_t group; /* of the half that made it; TSR_NONE: a library's, or partial sums */
     uint32_t n_operands;
     struct tsr_coperand *operands;
     uint32_t *over;         /* by operand: the input whose memory an output takes; NONE */
@@ -196,6 +197,9 @@ struct tsr_fuse {
 void tsr__fuse_too_large(struct tsr_fuse *f);
 /* A pointwise result that is not stored: its readers compute it. */
 bool tsr__fuse_is_inlined(const struct tsr_fuse *f, uint32_t value);
+/* Returns true if an operation reads the stored value, itself or through what it computes for
+ * itself. */
+bool tsr__fuse_reads(struct tsr_fuse *f, uint32_t op, uint32_t value);
 /* The group reads the value from outside. */
 bool tsr__fuse_has_leaf(const struct tsr_fuse_group *g, uint32_t value);
 

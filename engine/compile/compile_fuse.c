@@ -104,6 +104,16 @@ static void find_leaves(struct tsr_fuse *f, const struct tsr_cop *op, uint32_t *
     }
 }
 
+bool tsr__fuse_reads(struct tsr_fuse *f, uint32_t op, uint32_t value)
+{
+    uint32_t leaves[TSR_FUSE_LEAVES], n = 0;
+    find_leaves(f, &f->g->ops[op], leaves, &n);
+    for (uint32_t i = 0; i < n; i++)
+        if (leaves[i] == value)
+            return true;
+    return false;
+}
+
 static void find_stored(struct tsr_fuse *f)
 {
     uint32_t leaves[TSR_FUSE_LEAVES];

@@ -129,6 +129,7 @@ static void emit_call(struct tsr_fuse *f, const struct tsr_cop *op)
                                             .recompute = f->backward && !op->backward,
                                             .takes_lt = op->takes_lt,
                                             .is_product = op->work.op == TSR_OP_GEMM,
+                                            .group = TSR_NONE,
                                             .operands = op->operands,
                                             .n_operands = op->n_operands});
     if (k)
@@ -167,6 +168,7 @@ static void emit_sums(struct tsr_fuse *f, const struct tsr_ckernel *first, uint3
                                           .compiled = TSR_COMPILED,
                                           .name = "partial_sums"},
                                  .module = first->module,
+                                 .group = TSR_NONE,
                                  .recompute = first->recompute};
     const struct tsr_cvalue *sums = &f->g->values[partial];
     uint64_t columns = first->work.dims[1];
@@ -200,7 +202,7 @@ static void emit_group(struct tsr_fuse *f, uint32_t at)
 {
     const struct tsr_fuse_group *g = &f->groups[at];
     char name[128] = "";
-    struct tsr_ckernel k = {.module = f->g->ops[g->members[0]].module};
+    struct tsr_ckernel k = {.module = f->g->ops[g->members[0]].module, .group = at};
     uint32_t sums[TSR_FUSE_MEMBERS], n_sums = 0;
     k.work.op = kind_of(f, g, &k.recompute);
     for (uint32_t i = 0; i < g->n_members; i++)
@@ -253,9 +255,51 @@ static bool is_used_after(const struct tsr_fuse *f, size_t kernel, uint32_t v)
     return false;
 }
 
+static bool reads_result(struct tsr_fuse *f, uint32_t op, uint32_t of)
+{
+    const struct tsr_cop *o = &f->g->ops[of];
+    for (uint32_t k = 0; k < o->n_operands; k++)
+        if (o->operands[k].access == TSR_WRITE && tsr__fuse_reads(f, op, o->operands[k].value))
+            return true;
+    return false;
+}
+
+/* Whether operation `op` needs what operation `from` of the same group makes, directly or not. */
+static bool depends(struct tsr_fuse *f, const struct tsr_fuse_group *g, uint32_t op, uint32_t from)
+{
+    for (uint32_t i = 0; i < g->n_members; i++) {
+        uint32_t member = g->members[i];
+        if (member != op && reads_result(f, op, member) &&
+            (member == from || depends(f, g, member, from)))
+            return true;
+    }
+    return false;
+}
+
+/* Whether the operation that makes `out` is the last of its kernel to read `v`: the others are
+ * those whose results it needs (PyTorch's decide_inplace_update, torch/_inductor/scheduler.py).
+ * Sums over rows do not count: they read a row when the kernel has it, before its result is
+ * written. */
+static bool reads_last(struct tsr_fuse *f, uint32_t group, uint32_t out, uint32_t v)
+{
+    const struct tsr_fuse_group *g = &f->groups[group];
+    uint32_t op = f->g->values[out].index;
+    bool reads = op != TSR_NONE && tsr__fuse_reads(f, op, v);
+    for (uint32_t i = 0; i < g->n_members && op != TSR_NONE; i++) {
+        uint32_t member = g->members[i];
+        uint8_t cls = f->g->ops[member].cls;
+        if (member == op || cls == TSR_CLASS_COLUMN || !tsr__fuse_reads(f, member, v))
+            continue;
+        if (!depends(f, g, op, member))
+            return false;
+        reads |= cls == TSR_CLASS_ROW; /* the rows that it makes are computed where they are used */
+    }
+    return reads;
+}
+
 /* A result of a fused kernel takes the memory of an input of its size that nobody needs later: its
  * own results of this half and what was saved, but not the block's input or result. */
-static uint32_t find_over(const struct tsr_fuse *f, size_t kernel, const struct tsr_coperand *out,
+static uint32_t find_over(struct tsr_fuse *f, size_t kernel, const struct tsr_coperand *out,
                           const uint32_t *taken, uint32_t n_taken)
 {
     const struct tsr_ckernel *k = &f->out->kernels[kernel];
@@ -265,7 +309,8 @@ static uint32_t find_over(const struct tsr_fuse *f, size_t kernel, const struct 
         bool free = k->operands[i].access == TSR_READ && value->kind == TSR_VALUE_RESULT &&
                     v != f->g->result && !f->final[v] && k->operands[i].pitch == 0 &&
                     value->bytes == f->g->values[out->value].bytes &&
-                    value->dtype == f->g->values[out->value].dtype && !is_used_after(f, kernel, v);
+                    value->dtype == f->g->values[out->value].dtype &&
+                    !is_used_after(f, kernel, v) && reads_last(f, k->group, out->value, v);
         for (uint32_t j = 0; j < n_taken; j++)
             free &= taken[j] != v;
         if (free)
@@ -283,8 +328,7 @@ static void find_lifetimes(struct tsr_fuse *f, size_t kernel)
     uint32_t n_taken = 0;
     if (!k->over || !k->dead || !taken)
         return;
-    bool fused = k->work.op != TSR_OP_GEMM && k->work.op != TSR_OP_ATTENTION &&
-                 k->work.op != TSR_OP_ATTENTION_BWD;
+    bool fused = k->group != TSR_NONE;
     for (uint32_t i = 0; i < k->n_operands; i++) {
         k->over[i] = TSR_NONE;
         if (fused && k->operands[i].slot == 1 && k->operands[i].access == TSR_WRITE)

@@ -8,7 +8,7 @@ golden=$TSR_SOURCE_DIR/tests/golden-memory
 failed=0
 stride=1 # the short form takes every fourth random scenario
 [ -n "${TSR_THOROUGH:-}" ] || stride=4
-for folder in "$golden" "$golden/random" "$golden/mpt" "$TSR_SOURCE_DIR/tests/golden-bridge"; do
+for folder in "$golden" "$golden/random" "$golden/mpt" "$golden/compile" "$TSR_SOURCE_DIR/tests/golden-bridge"; do
     every=1
     [ "$folder" != "$golden/random" ] || every=$stride
     python3 "$against" --tessera "$TESSERA" --recorded "$folder" --every $every --jobs 2 --list || failed=1

@@ -9,11 +9,16 @@
 #include "tests/engine/recording_testing.h"
 
 enum { LAYERS = 2, LLAMA_D = 4096, LLAMA_T = 16384, GPT2_D = 1600, GPT2_T = 4096 };
+enum { RANDOM_STATE = 16 + 8 }; /* of flash attention: seed and offset */
 #define MIB(x) ((uint64_t)(x) << 20)
+
+enum { VOCAB = 250 }; /* sizes of logits are those of nothing else */
 
 struct options {
     bool gpt2, hf_names, hand_norm, full, selective, tp, outside, wraps_inside, eager, fp8_gather;
     enum tsr_linear linear;
+    enum tsr_loss_kernel loss;
+    uint64_t chunks;
 };
 
 struct rig {
@@ -32,7 +37,7 @@ static void add_model(struct rig *r)
                                            .n_heads = 32,
                                            .n_kv_heads = 8,
                                            .head_dim = 128,
-                                           .vocab_size = 256,
+                                           .vocab_size = VOCAB,
                                            .max_positions = 8192,
                                            .hand_norm = r->o.hand_norm,
                                            .names = r->o.hf_names ? TSR_NAMES_HF : TSR_NAMES_PLAIN};
@@ -97,9 +102,14 @@ static tsr_status open_rig(struct rig *r, struct options o)
     if (o.tp)
         ok(tsr_tensor_parallel_model(r->e, "tp", true));
     wrap(r);
-    const struct tsr_step_config step = {
-        .batch = o.gpt2 ? 4 : 2, .seq = o.gpt2 ? 1024 : 8192, .n_micro = 1};
-    ok(tsr_step_configure(r->e, &step));
+    const struct tsr_step_config step = {.batch = o.gpt2 ? 4 : 2,
+                                         .seq = o.gpt2 ? 1024 : 8192,
+                                         .n_micro = 1,
+                                         .loss_kernel = o.loss,
+                                         .loss_chunks = o.chunks};
+    tsr_status status = tsr_step_configure(r->e, &step);
+    if (status != TSR_OK)
+        return status;
     ok(tsr_engine_init_params(r->e));
     r->recorder.into = &r->step;
     return tsr_step_run(r->e, 0);
@@ -217,9 +227,10 @@ static void llama_without_checkpoint(void **state)
     assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, false, TSR_BF16), 14);
     assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, true, TSR_BF16), 0);
     /* block.py llama none: the input, or the result here; view (norm), q, k, v, log-sum-exp, result
-     * of attention; mm_3, view_20 (norm), mm_4, mm_5, view_24; two statistics. The 24 bytes of
-     * random state, which no kernel here reads, are left out, here and below */
-    assert_int_equal(kept(&r), 8 * MIB(128) + MIB(2) + 3 * MIB(448) + 2 * 4 * LLAMA_T);
+     * of attention and its random state; mm_3, view_20 (norm), mm_4, mm_5, view_24; two statistics
+     */
+    assert_int_equal(kept(&r),
+                     8 * MIB(128) + MIB(2) + RANDOM_STATE + 3 * MIB(448) + 2 * 4 * LLAMA_T);
     close_rig(&r);
 }
 
@@ -237,9 +248,9 @@ static void llama_selective(void **state)
         "cast+expand_heads\nexpand_heads\nflash_attention_backward\nsum_heads\n"
         "sum_heads+cast\nconjugate\nrotary_backward\ncast\ncast\nrotary_backward\ncast\n"
         "add+rms_norm_backward\npartial_sums\n");
-    /* block.py llama selective: input or result, mm, mm_2, getitem, log-sum-exp, mm_4; every second
-     * product is kept, the last of them is not needed */
-    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + MIB(448));
+    /* block.py llama selective: input or result, mm, mm_2, getitem, log-sum-exp, random state,
+     * mm_4; every second product is kept, the last of them is not needed */
+    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + RANDOM_STATE + MIB(448));
     assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, true, TSR_BF16), 3); /* k, o, up */
     close_rig(&r);
 }
@@ -264,7 +275,7 @@ static void norm_by_hand(void **state)
     assert_int_equal(in->work->op, TSR_OP_NORM);
     assert_int_equal(in->work->bytes_read, MIB(128) + 2 * LLAMA_D); /* as the norm of one kernel */
     assert_int_equal(in->work->bytes_written, MIB(128));
-    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + MIB(448));
+    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + RANDOM_STATE + MIB(448));
     close_rig(&r);
 }
 
@@ -300,20 +311,27 @@ static void bytes_of_kernels(void **state)
     close_rig(&r);
 }
 
-/* Both gradients of SwiGLU take the place of what they were made from. */
+/* Results of a kernel that take the memory of what it reads. */
+static unsigned n_over(const struct tsr_instr *in)
+{
+    unsigned n = 0;
+    for (uint32_t i = 0; i < in->n_operands; i++)
+        for (uint32_t k = 0; k < in->n_operands && in->operands[i].access == TSR_WRITE; k++)
+            n += in->operands[k].access == TSR_READ &&
+                 in->operands[k].buffer == in->operands[i].buffer;
+    return n;
+}
+
+/* block.py llama none: of the gradients of SwiGLU, which both read the gradient of the product and
+ * the gate, one takes the place of mm_5 (up), which only it reads; that of a norm's rows takes the
+ * place of a gradient, although the sums over the row read that first. */
 static void results_in_place(void **state)
 {
     struct rig r;
     (void)state;
     ok(open_rig(&r, (struct options){0}));
-    const struct tsr_instr *in = kernel(&r, "silu+mul+silu_backward");
-    for (uint32_t i = 0; i < in->n_operands; i++) {
-        bool over = false;
-        for (uint32_t k = 0; k < in->n_operands; k++)
-            over |= in->operands[k].access == TSR_READ &&
-                    in->operands[k].buffer == in->operands[i].buffer;
-        assert_true(over);
-    }
+    assert_int_equal(n_over(kernel(&r, "silu+mul+silu_backward")), 1);
+    assert_int_equal(n_over(kernel(&r, "add+rms_norm_backward")), 1);
     close_rig(&r);
 }
 
@@ -385,9 +403,76 @@ static void gpt2_without_checkpoint(void **state)
                    "layer_norm_backward+add+sum_bias_grad\npartial_sums\n");
     /* block.py gpt2 none: input or result, view, q with k and v, view_6 (attention), addmm_1,
      * view_8; addmm_2, view_10; log-sum-exp; four statistics */
-    assert_int_equal(kept(&r), 8 * row + 8 * row + 4 * 25 * GPT2_T + 4 * 4 * GPT2_T);
+    assert_int_equal(kept(&r), 8 * row + 8 * row + 4 * 25 * GPT2_T + RANDOM_STATE + 4 * 4 * GPT2_T);
     const struct tsr_instr *in = kernel(&r, "cat_gradients");
     assert_int_equal(in->work->bytes_read, 3 * row);
+    close_rig(&r);
+}
+
+/* ---- the loss -------------------------------------------------------------------------------- */
+
+static unsigned count_kernels(const struct rig *r, const char *name)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++)
+        n += r->step.instrs[i].kind == TSR_OP && strcmp(r->step.instrs[i].work->name, name) == 0;
+    return n;
+}
+
+/* Allocations of a step that have exactly so many bytes. */
+static unsigned count_allocs(const struct rig *r, uint64_t bytes)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < r->step.n_instrs; i++)
+        n += r->step.instrs[i].kind == TSR_ALLOC && r->step.instrs[i].bytes == bytes;
+    return n;
+}
+
+static const struct tsr_work *loss_kernel(const struct rig *r, const char *name)
+{
+    for (size_t i = 0; i < r->step.n_instrs; i++)
+        if (r->step.instrs[i].kind == TSR_OP && strcmp(r->step.instrs[i].work->name, name) == 0)
+            return r->step.instrs[i].work;
+    fail_msg("no kernel %s", name);
+    return NULL;
+}
+
+/* Logits and their gradient, both in bf16, and nothing of their size in f32; Inductor's kernels
+ * read the logits once forward and once backward. */
+static void compiled_loss(void **state)
+{
+    const uint64_t logits = 2 * (uint64_t)LLAMA_T * VOCAB;
+    struct rig eager, r;
+    (void)state;
+    ok(open_rig(&eager, (struct options){.eager = true}));
+    ok(open_rig(&r, (struct options){.eager = true, .loss = TSR_LOSS_COMPILED}));
+    assert_int_equal(count_allocs(&eager, 2 * logits), 4);
+    assert_int_equal(count_allocs(&r, 2 * logits), 0);
+    assert_int_equal(count_allocs(&r, logits), 2);
+    const struct tsr_work *first = loss_kernel(&r, "compiled_log_sum_exp");
+    assert_int_equal(first->bytes_read, logits);
+    assert_int_equal(first->bytes_written, 2 * 4 * LLAMA_T);
+    assert_int_equal(first->compiled, TSR_COMPILED_FIRST);
+    const struct tsr_work *rows = loss_kernel(&r, "compiled_nll");
+    assert_true(rows->bytes_read < logits);
+    assert_int_equal(rows->compiled, TSR_COMPILED);
+    const struct tsr_work *back = loss_kernel(&r, "compiled_cross_entropy_backward");
+    assert_int_equal(back->bytes_read, logits + (8 + 2 * 4) * LLAMA_T + 2 * 4);
+    assert_int_equal(back->bytes_written, logits);
+    close_rig(&r);
+    close_rig(&eager);
+}
+
+/* The same for the logits of each chunk. */
+static void compiled_loss_in_chunks(void **state)
+{
+    const uint64_t logits = 2 * (uint64_t)LLAMA_T * VOCAB;
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.loss = TSR_LOSS_COMPILED, .chunks = 16}));
+    assert_int_equal(count_kernels(&r, "compiled_cross_entropy_backward"), 16);
+    assert_int_equal(count_allocs(&r, 2 * logits / 16), 0);
+    assert_int_equal(count_allocs(&r, logits / 16), 2 * 16);
     close_rig(&r);
 }
 
@@ -403,7 +488,7 @@ static void fp8_tensorwise(void **state)
     assert_int_equal(count_products(&r, TSR_PHASE_BACKWARD, true, TSR_F8), 3);
     assert_int_equal(count_products(&r, TSR_PHASE_FORWARD, false, TSR_BF16), 0);
     /* the same products are kept, in 16 bits */
-    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + MIB(448));
+    assert_int_equal(kept(&r), 3 * MIB(128) + MIB(32) + MIB(2) + RANDOM_STATE + MIB(448));
     const struct tsr_instr *in = kernel(&r, "rms_norm+amax_rows"); /* found on the way */
     assert_int_equal(in->work->op, TSR_OP_NORM);
     in = kernel(&r, "fp8_mm"); /* q: both operands of one byte, a result of two */
@@ -502,6 +587,8 @@ int main(void)
         cmocka_unit_test(later_iterations),
         cmocka_unit_test(evaluation),
         cmocka_unit_test(gpt2_without_checkpoint),
+        cmocka_unit_test(compiled_loss),
+        cmocka_unit_test(compiled_loss_in_chunks),
         cmocka_unit_test(fp8_tensorwise),
         cmocka_unit_test(fp8_gather),
         cmocka_unit_test(fp8_delayed),

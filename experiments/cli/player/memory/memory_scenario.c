@@ -319,6 +319,50 @@ static tsr_status read_device(struct tsr_memory_scenario *s)
     return TSR_OK;
 }
 
+/* Keys of recordings of fine-tuning that only have a value here if it is this one. */
+static tsr_status check_plain(const struct tsr_memory_scenario *s)
+{
+    static const struct {
+        const char *key, *value;
+    } plain[] = {{"source", "\"own\""},    {"libs", "[]"},
+                 {"dtype", "\"fp32\""},    {"cast_forward_inputs", "true"},
+                 {"autocast", "null"},     {"outputs_fp32", "false"},
+                 {"loss", "\"plain\""},    {"chunks", "0"},
+                 {"valid_tokens", "null"}, {"lora", "null"},
+                 {"frozen", "false"},      {"optimizer_args", "{}"},
+                 {"in_backward", "false"}, {"act_offload", "null"},
+                 {"comm_hook", "null"},    {"ddp", "{}"},
+                 {"read_bool", "true"}};
+    for (size_t i = 0; i < sizeof plain / sizeof *plain && !s->is_traced; i++) {
+        const json_t *found = json_object_get(s->object, plain[i].key);
+        json_t *want = json_loads(plain[i].value, JSON_DECODE_ANY, NULL);
+        bool equal = !found || (want && json_equal(found, want));
+        json_decref(want);
+        if (!equal)
+            return wrong(s, plain[i].key, found, plain[i].value);
+    }
+    return TSR_OK;
+}
+
+/* What torch.compile makes: a list of "blocks" and "loss". */
+static tsr_status read_compile(struct tsr_memory_scenario *s)
+{
+    const json_t *list = json_object_get(s->object, "compile");
+    if (list && !json_is_array(list))
+        return wrong(s, "compile", list, "a list of \"blocks\" and \"loss\"");
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const char *part = json_string_value(json_array_get(list, i));
+        bool blocks = part && !strcmp(part, "blocks"), loss = part && !strcmp(part, "loss");
+        if (!blocks && !loss)
+            return wrong(s, "compile", list, "a list of \"blocks\" and \"loss\"");
+        if (blocks)
+            s->engine.dialect = TSR_DIALECT_COMPILE;
+        if (loss)
+            s->step.loss_kernel = TSR_LOSS_COMPILED;
+    }
+    return TSR_OK;
+}
+
 static tsr_status check_keys(const struct tsr_memory_scenario *s, const json_t *map,
                              const char *const *known, const char *allowed)
 {
@@ -369,6 +413,25 @@ static tsr_status check_all_keys(const struct tsr_memory_scenario *s)
                                               "clip_variant",
                                               "metrics",
                                               "loss_kernel",
+                                              "compile",
+                                              "root_reshard",
+                                              "source",
+                                              "libs",
+                                              "dtype",
+                                              "cast_forward_inputs",
+                                              "autocast",
+                                              "outputs_fp32",
+                                              "loss",
+                                              "chunks",
+                                              "valid_tokens",
+                                              "lora",
+                                              "frozen",
+                                              "optimizer_args",
+                                              "in_backward",
+                                              "act_offload",
+                                              "comm_hook",
+                                              "ddp",
+                                              "read_bool",
                                               "iters",
                                               "timeline",
                                               NULL};
@@ -480,11 +543,13 @@ static tsr_status read_traced(struct tsr_memory_scenario *s, const char *trace)
 static tsr_status read_all(struct tsr_memory_scenario *s)
 {
     TSR_TRY(check_all_keys(s));
+    TSR_TRY(check_plain(s));
     TSR_TRY(read_model(s));
     TSR_TRY(read_mesh(s));
     TSR_TRY(read_dtypes(s));
     TSR_TRY(read_sharding(s));
     TSR_TRY(read_step(s));
+    TSR_TRY(read_compile(s));
     TSR_TRY(check_sizes(s));
     return read_device(s);
 }
