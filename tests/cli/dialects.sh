@@ -68,6 +68,37 @@ fails 2 precision.fp8_gather fp8_tensorwise -- \
     sim "$tmp/a.yaml" --strategy compiled --set precision.fp8_gather=true
 fails 2 precision.linear "fp8_tensorwise beside tp: 2" plain -- sim "$tmp/a.yaml" --strategy fp8 --set tp=2 --set world=4
 
+# What is compiled: blocks, the loss, or both, by the list or by the stack of a compiled strategy.
+works program "$tmp/a.yaml" --strategy compiled --set 'compile.components=[model, loss]'
+has "$out" "norm:add+rms_norm" "loss:compiled_log_sum_exp" "loss:compiled_cross_entropy_backward"
+works program "$tmp/a.yaml" --strategy compiled --set 'compile.components=[loss]'
+has "$out" "loss:compiled_nll" "pointwise:silu "
+works program "$tmp/a.yaml" --strategy compiled --set stack=torchtitan-2026
+has "$out" "norm:add+rms_norm" "loss:compiled_nll"
+works program "$tmp/a.yaml" --strategy eager --set stack=torchtitan-2026
+has "$out" "loss:nll_loss"
+works compare "$tmp/a.yaml" --only eager --set stack=torchtitan-2026 --print-config
+has "$out" "components: [model]"
+peak() { sed -n 's/.*"peak_allocated_bytes": \([0-9]*\).*/\1/p' "$out" | head -1; }
+works compare "$tmp/a.yaml" --only compiled --set seq=8192 --format json
+eager_loss=$(peak)
+works compare "$tmp/a.yaml" --only compiled --set seq=8192 --set 'compile.components=[model, loss]' --format json
+checks=$((checks + 1))
+[ $((1000 * (eager_loss - $(peak)) / (8 * 8192 * 128256))) = 999 ] || # but for what each token keeps
+    complain "peaks of $eager_loss and $(peak) do not differ by 8 bytes a logit"
+fails 2 compile.components "found null" "a list of model or loss" -- \
+    sim "$tmp/a.yaml" --strategy compiled --set compile.components=null
+fails 2 compile.components "found a list" "in this order" -- \
+    sim "$tmp/a.yaml" --strategy compiled --set 'compile.components=[loss, model]'
+fails 2 "compile.components: found [model, loss] beside loss.kernel: flash_attn" "loss.kernel: eager" -- \
+    sim "$tmp/a.yaml" --strategy compiled --set 'compile.components=[model, loss]' --set loss.kernel=flash_attn
+fails 2 "fp8_tensorwise beside compile.components: [loss]" "with model" -- \
+    sim "$tmp/a.yaml" --strategy fp8 --set 'compile.components=[loss]'
+printf 'cluster: dgx-h100-1\nmodel: {tree: {in_dim: 8, loss: mse, modules: [{name: a, type: linear, in: 8, out: 8}]}}\n' \
+    >"$tmp/mse.yaml"
+fails 2 "compile.components: found [model, loss] beside model.tree" "cross_entropy" -- \
+    compare "$tmp/mse.yaml" --set dialect=compile --set 'compile.components=[model, loss]'
+
 untied="--set model.name=llama-3.1-8b --set model.layers=2"
 # shellcheck disable=SC2086
 # Compiled blocks beside tensor parallelism: the nearest kernels, with a remark.

@@ -520,7 +520,7 @@ ROWS = {
     "sync_each_step": ("fsdp", "loss"), "checkpoint.every": ("fsdp", "2"), "clip_variant": ("clip", "loop"),
     "checkpoint.first": ("checkpoint", "2"), "checkpoint.count": ("checkpoint", "1"), "checkpoint.share": ("checkpoint", "0.5"),
     "checkpoint.hooks": ("checkpoint", "outside"), "attention": ("f32", "eager"), "checkpoint.early_stop": ("checkpoint", "false"),
-    "gqa_repeat": ("fsdp", "true"), "dialect": ("fsdp", "fused"), "tp": ("fsdp", "2"), "sequence_parallel": ("tp", "false"),
+    "gqa_repeat": ("fsdp", "true"), "dialect": ("fsdp", "fused"), "compile.components": ("compile", "[model, loss]"), "tp": ("fsdp", "2"), "sequence_parallel": ("tp", "false"),
     "api": ("fsdp", "replicate"), "two_level_gather": ("fsdp", "true"), "separate_reduce_scatter_group": ("fsdp", "true"),
     "mirror": ("fsdp", "true"), "direct_gather": ("fsdp", "true"), "wrap": ("fsdp", "root"), "reshard_after_forward": ("fsdp", "2"),
     "reshard_after_backward": ("fsdp", "false"), "forward_prefetch": ("fsdp", "2"), "backward_prefetch": ("fsdp", "2"),

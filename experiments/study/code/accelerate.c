@@ -126,7 +126,7 @@ static void put_document(const struct tsr_code_job *c, const struct tsr_modules 
     uint32_t per_node = c->job->cluster.gpus_per_node ? c->job->cluster.gpus_per_node : 1;
     tsr_code_add(to, "\ncompute_environment: LOCAL_MACHINE\n");
     tsr_code_add(to, "distributed_type: %s\n", copies ? "MULTI_GPU" : "FSDP");
-    if (s->dialect == TSR_DIALECT_COMPILE)
+    if (tsr_settings_compile(s, TSR_COMPILE_MODEL))
         tsr_code_add(to, "dynamo_config:\n  dynamo_backend: INDUCTOR\n"
                          "  dynamo_use_regional_compilation: true\n");
     if (!copies)

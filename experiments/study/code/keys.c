@@ -78,6 +78,8 @@ static const struct row rows[] = {
     {"dialect", "eager", {SAID, SAID, SAID}, NULL},
     {"dialect", "compile", {SAID, SAID, SAID}, NULL},
     {"dialect", NULL, {LACKS, LACKS, LACKS}, "kernels of tessera's own, which PyTorch has not"},
+    {"compile.components", "[model]", {SAID, SAID, SAID}, NULL},
+    {"compile.components", NULL, {YOURS, SAID, YOURS}, NULL},
     {"tp", "1", {SAID, SAID, SAID}, NULL},
     {"tp", NULL, {LACKS, SAID, SAID}, "cut the model with parallelize_module(model, mesh[\"tp\"], ...) first; the mesh has the dimension"},
     {"sequence_parallel", NULL, {YOURS, YOURS, YOURS}, NULL},

@@ -80,7 +80,7 @@ static void put_imports(const struct tsr_code_job *c, struct tsr_code_text *to)
         tsr_code_add(to, "from functools import partial\n");
     if (selective || partial || context)
         tsr_code_add(to, "\n");
-    if (has_policy(s) || selective || s->dialect == TSR_DIALECT_COMPILE)
+    if (has_policy(s) || selective || tsr_settings_compile(s, TSR_COMPILE_MODEL))
         tsr_code_add(to, "import torch\n");
     if (s->api == TSR_API_REPLICATE)
         tsr_code_statement(to, 0,

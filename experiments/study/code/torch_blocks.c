@@ -160,7 +160,7 @@ void tsr__code_put_replaced(const struct tsr_code_job *c, const struct tsr_modul
 tsr_status tsr__code_put_compiled(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     struct tsr_modules blocks;
-    if (c->settings->dialect != TSR_DIALECT_COMPILE)
+    if (!tsr_settings_compile(c->settings, TSR_COMPILE_MODEL))
         return TSR_OK;
     TSR_TRY(tsr_find_blocks(c->job, c->engine, &blocks));
     tsr__code_put_replaced(c, &blocks, "torch.compile", "", to);

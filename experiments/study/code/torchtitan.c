@@ -121,15 +121,23 @@ void tsr_code_put_torchtitan_lacks(const struct tsr_code_job *c, struct tsr_code
         tsr_code_comment(to, "# ", 2, "Not said: clip=false: torchtitan always clips.");
 }
 
+static void put_compile(const struct tsr_settings *s, struct tsr_code_text *to)
+{
+    bool model = tsr_settings_compile(s, TSR_COMPILE_MODEL);
+    bool loss = tsr_settings_compile(s, TSR_COMPILE_LOSS);
+    tsr_code_add(to, "\n[compile]\nenable = %s\n", model || loss ? "true" : "false");
+    if (model || loss)
+        tsr_code_add(to, "components = [%s%s%s]\n", model ? "\"model\"" : "",
+                     model && loss ? ", " : "", loss ? "\"loss\"" : "");
+}
+
 tsr_status tsr_code_put_torchtitan(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     tsr_code_add(to, "\n[model]\n# name, flavor: the model, which is yours\n");
     put_training(c, to);
     put_parallelism(c, to);
     put_checkpoint(c, to);
-    tsr_code_add(to, "\n[compile]\nenable = %s\n",
-                 c->settings->dialect == TSR_DIALECT_COMPILE ? "true\ncomponents = [\"model\"]"
-                                                             : "false");
+    put_compile(c->settings, to);
     put_optimizer(c, to);
     return TSR_OK;
 }

@@ -169,7 +169,10 @@ const struct tsr_key tsr_keys[] = {
      "repeat key and value heads in memory before attention"},
     {"dialect", TSR_KEY_ENUM, AT(dialect), "eager", 0, 0, 0, tsr_words_dialect,
      "kernels of plain modules: those of eager PyTorch; fused ones (norms with sums, SwiGLU, "
-     "rotation and loss in place); or compile: each block by torch.compile (with tp: fused), simulated only"},
+     "rotation and loss in place); or compile: compile.components by torch.compile (with tp: fused), simulated only"},
+    {"compile.components", TSR_KEY_LIST, AT(compile_parts), "[model]", 0, 0, 0, tsr_words_compiled,
+     "what dialect: compile compiles, as in torchtitan: model: each block; loss: the cross-entropy, which "
+     "then has nothing in fp32 of the logits' size"},
     {"tp", TSR_KEY_UINT, AT(tp), "1", 1, 1024, 0, NULL,
      "tensor-parallel ranks, side by side; the mesh is made of the rest (Llama family, head not tied)"},
     {"sequence_parallel", TSR_KEY_BOOL, AT(sequence_parallel), "true", 0, 0, 0, NULL,
@@ -471,6 +474,7 @@ const char *const tsr_words_hooks[] = {"inside", "outside", NULL};
 const char *const tsr_words_attention[] = {"flash", "efficient", "math", "eager", NULL};
 const char *const tsr_words_linear[] = {"plain", "fp8_tensorwise", "fp8_delayed", NULL};
 const char *const tsr_words_dialect[] = {"eager", "fused", "compile", NULL};
+const char *const tsr_words_compiled[] = {"model", "loss", NULL};
 const char *const tsr_words_api[] = {"fully_shard", "replicate", "ddp", "fsdp1", NULL};
 const char *const tsr_words_fsdp1_prefetch[] = {"pre", "post", "none", NULL};
 const char *const tsr_words_wrap[] = {"block", "block_embed_head", "root", NULL};

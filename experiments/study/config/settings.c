@@ -29,12 +29,21 @@ static size_t type_bytes(enum tsr_key_type type)
 
 /* ---- defaults ---------------------------------------------------------------------------- */
 
-/* The default of a row is YAML text and goes the way of a user's value. */
+/* The default of a row is YAML text and goes the way of a user's value: a scalar, null, or a list
+ * of one word. */
 static void store_default(const struct tsr_key *key, struct tsr_settings *settings)
 {
+    char word[64];
+    struct tsr_yaml_node item = {.kind = TSR_NODE_SCALAR, .text = word, .file = "keys.c"};
+    struct tsr_yaml_node *items[] = {&item};
     struct tsr_yaml_node node = {.kind = strcmp(key->def, "null") ? TSR_NODE_SCALAR : TSR_NODE_NULL,
                                  .text = key->def,
                                  .file = "keys.c"};
+    if (key->type == TSR_KEY_LIST && sscanf(key->def, "[%63[^],]]", word) == 1) {
+        node.kind = TSR_NODE_SEQ;
+        node.items = items;
+        node.n = 1;
+    }
     TSR_CHECK(tsr_key_store(NULL, key, key->name, &node, settings) == TSR_OK);
     settings->from[key - tsr_keys] = NULL;
 }
@@ -58,7 +67,8 @@ void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings)
 }
 
 /* What a tree has, it says itself: `model.*` and modules by name are not for it. Groups and options
- * of an API are for strategies that have it; `api` stands before them in the table. */
+ * of an API are for strategies that have it, and what is compiled is for those that compile; `api`
+ * and `dialect` stand before them in the table. */
 static bool is_for(const struct tsr_settings *to, const struct tsr_settings *from,
                    const struct tsr_key *key)
 {
@@ -69,6 +79,8 @@ static bool is_for(const struct tsr_settings *to, const struct tsr_settings *fro
         return to->api == from->api && !(is_tree && from->wrap.kind == TSR_WRAP_LIST);
     if (!strncmp(key->name, "fsdp1.", 6))
         return to->api == TSR_API_FSDP1;
+    if (!strncmp(key->name, "compile.", 8))
+        return to->dialect == TSR_DIALECT_COMPILE;
     return strncmp(key->name, "ddp.", 4) != 0 || to->api == TSR_API_DDP;
 }
 

@@ -24,6 +24,8 @@ enum tsr_adamw {
     TSR_ADAMW_DECOUPLED,
     TSR_ADAMW_DECOUPLED_READ
 };
+/* The words of compile.components. */
+enum tsr_compiled_part { TSR_COMPILE_MODEL, TSR_COMPILE_LOSS };
 enum tsr_opt_name { TSR_OPTIM_ADAMW, TSR_OPTIM_SGD, TSR_OPTIM_NONE };
 
 struct tsr_reshard_value {
@@ -132,10 +134,11 @@ struct tsr_settings {
     double ckpt_share;   /* of the blocks, evenly spread; 1: as `every` says */
     unsigned ckpt_hooks; /* enum tsr_hooks */
     bool ckpt_early_stop;
-    unsigned attention; /* enum tsr_attention */
-    unsigned dialect;   /* enum tsr_dialect */
-    unsigned linear;    /* enum tsr_linear */
-    bool fp8_gather;    /* beside linear: fp8_tensorwise */
+    unsigned attention;     /* enum tsr_attention */
+    unsigned dialect;       /* enum tsr_dialect */
+    unsigned compile_parts; /* set of 1 << enum tsr_compiled_part, of TSR_DIALECT_COMPILE */
+    unsigned linear;        /* enum tsr_linear */
+    bool fp8_gather;        /* beside linear: fp8_tensorwise */
     bool gqa_repeat, attention_unpad;
     uint64_t tp; /* tensor-parallel ranks; 1: none */
     bool sequence_parallel;
@@ -168,6 +171,12 @@ struct tsr_settings {
     struct tsr_goodput_settings goodput;
     double calibration[TSR_N_CALIBRATIONS]; /* over the device file's; NaN: not given */
 };
+
+/* Returns true if the strategy asks torch.compile for its blocks, or for its loss. */
+static inline bool tsr_settings_compile(const struct tsr_settings *s, enum tsr_compiled_part part)
+{
+    return s->dialect == TSR_DIALECT_COMPILE && (s->compile_parts >> part & 1);
+}
 
 enum tsr_key_type {
     TSR_KEY_STRING,
@@ -226,8 +235,8 @@ void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings);
 
 void tsr_settings_default(struct tsr_settings *out);
 /* Gives `to` every value that `from` was given and `to` was not, with the place that it came from;
- * but for keys that `to` has no use for: model.* of a tree, wrap, fsdp1.* and ddp.* of other APIs.
- */
+ * but for keys that `to` has no use for: model.* of a tree, wrap, fsdp1.* and ddp.* of other APIs,
+ * compile.* of other dialects. */
 void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from);
 /* Puts those keys of `to` back to their `defaults` whose value and place are those of `from`. */
 void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from,
@@ -267,6 +276,7 @@ extern const char *const tsr_words_hooks[];            /* enum tsr_hooks */
 extern const char *const tsr_words_attention[];        /* enum tsr_attention */
 extern const char *const tsr_words_linear[];           /* enum tsr_linear */
 extern const char *const tsr_words_dialect[];          /* enum tsr_dialect */
+extern const char *const tsr_words_compiled[];         /* enum tsr_compiled_part */
 extern const char *const tsr_words_api[];              /* enum tsr_api */
 extern const char *const tsr_words_fsdp1_prefetch[];   /* enum tsr_fsdp1_prefetch */
 extern const char *const tsr_words_wrap[];             /* enum tsr_wrap_kind without LIST */

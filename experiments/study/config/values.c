@@ -212,7 +212,7 @@ static bool store_word(const struct tsr_key *key, const struct tsr_yaml_node *no
 static bool store_list(const struct tsr_key *key, const struct tsr_yaml_node *node, unsigned *out)
 {
     unsigned set = 0;
-    if (tsr_node_is_null(node)) {
+    if (tsr_node_is_null(node) && allows_null(key)) {
         *out = 0;
         return true;
     }

@@ -109,6 +109,11 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
 static tsr_status check_fp8(const struct tsr_settings *s)
 {
     bool compiled = s->dialect == TSR_DIALECT_COMPILE;
+    if (s->linear == TSR_LINEAR_FP8_TENSORWISE && compiled &&
+        !tsr_settings_compile(s, TSR_COMPILE_MODEL))
+        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+                              "precision.linear: found fp8_tensorwise beside compile.components: "
+                              "[loss]; allowed: plain, or compile.components with model");
     if (s->linear == TSR_LINEAR_FP8_TENSORWISE && !compiled)
         return tsr_node_error(tsr_setting_at(s, "precision.linear"),
                               "precision.linear: found fp8_tensorwise beside dialect: %s; allowed: "

@@ -96,6 +96,20 @@ static tsr_status check_loss(const struct tsr_job *job)
     return TSR_OK;
 }
 
+/* A compiled loss is that of eager cross-entropy. */
+static tsr_status check_compiled_loss(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    if (!tsr_job_compiles(s, TSR_COMPILE_LOSS))
+        return TSR_OK;
+    if (s->loss_kernel != TSR_LOSS_EAGER)
+        return refuse(job, "compile.components", "loss.kernel", "[model], or loss.kernel: eager");
+    if (job->model.family == TSR_FAMILY_TREE && job->model.tree.loss_mse)
+        return refuse(job, "compile.components", "model.tree",
+                      "[model], or a tree whose loss is cross_entropy");
+    return TSR_OK;
+}
+
 /* Kernels for each parameter are those of parameters on the device. */
 static tsr_status check_loops(const struct tsr_job *job)
 {
@@ -180,6 +194,7 @@ tsr_status tsr_job_check_step(const struct tsr_job *job)
     TSR_TRY(check_share(job));
     TSR_TRY(check_chunks(job));
     TSR_TRY(check_loss(job));
+    TSR_TRY(check_compiled_loss(job));
     TSR_TRY(check_optimizer(job));
     TSR_TRY(check_folded(job));
     return check_loops(job);
