@@ -13,8 +13,8 @@ front = dir.'/compare-front.csv'
 stats frame every ::1::1 using (x0 = $1, x1 = $2, y0 = $3, y1 = $4, \
     limit = strlen(strcol(5)) ? real(strcol(5)) : 0, head = strcol(6), log_x = int($7), log_y = int($8), per_token = int($9), measured = int($10), 1) nooutput
 # Columns: 1 name, 2 step, 7 reserved, 8 fits, 11 and 12 place of the name, 13 its side, 14 whether
-# a line leads to it, 15 seconds per token and GPU, 16 what it changes beside its speed, 17 the name,
-# or a number that stands for it. gnuplot warns of a curve without points: none is drawn that has none.
+# a line leads to it, 15 seconds per token and GPU, 16 what it changes beside its speed, 17 the label:
+# the names of all points there, 18 the number that stands for a long name. gnuplot warns of a curve without points: none is drawn that has none.
 kinds = 'yes retries unknown other retries_other no'
 array of_kind[6]
 array mark[6] = [7, 9, 5, 6, 8, 2]
@@ -33,7 +33,7 @@ do for [k = 1:6] { n_marks = n_marks + (of_kind[k] > 0) }
 n_leaders = 0; n_left = 0; n_center = 0; n_right = 0
 n_listed = 0
 stats data every ::1 using ( \
-    number = strcol(17) ne strcol(1), n_listed = n_listed + number, \
+    number = strlen(strcol(18)) > 0, n_listed = n_listed + number, \
     n_leaders = n_leaders + int($14), n_left = n_left + (strcol(13) eq 'left'), \
     n_center = n_center + (strcol(13) eq 'center'), n_right = n_right + (strcol(13) eq 'right'), 1) nooutput
 
@@ -47,14 +47,14 @@ more = head_room(head, width)
 key_room = n_marks > 3 ? 20 + 16 * (n_marks > 5) : 0
 long_letters = 130
 long_lines = 0
-stats data every ::1 using (long_lines = long_lines + (strcol(17) ne strcol(1) ? lines(strcol(17).'  '.strcol(1), long_letters) : 0), 1) nooutput
+stats data every ::1 using (long_lines = long_lines + (strlen(strcol(18)) ? lines(strcol(18).'  '.strcol(1), long_letters) : 0), 1) nooutput
 under = long_lines > 0 ? 17 * long_lines + 12 : 0
 height = 664.0 + more + key_room + under
 # The legend of the numbers, one label a name. Not below: `stats` sees only what is in the ranges.
 at = 0
 if (n_listed > 0) {
     do for [i = 1:STATS_records] {
-        stats data every ::i::i using (text = strcol(17) ne strcol(1) ? strcol(17).'  '.strcol(1) : '', 1) nooutput
+        stats data every ::i::i using (text = strlen(strcol(18)) ? strcol(18).'  '.strcol(1) : '', 1) nooutput
         if (strlen(text)) {
             set label 100 + i fold(text, long_letters) at screen 0.012, (under - 12.0 - 17 * at) / height left font ',11' textcolor rgb ink
             at = at + lines(text, long_letters)

@@ -129,7 +129,7 @@ do for [kind in formats] {
             with filledcurves y1=0 fs solid noborder lc rgb colour[i] notitle, \
         data every ::1 using ($1 * 1e3):(column(last + 1) / unit) with lines lc rgb ink lw 0.8 notitle, \
         data every ::1 using ($1 * 1e3):(column(last + 2) / unit) with lines lc rgb 0x7A3300 lw 1.6 notitle, \
-        in_use every ::1 using ($1 * 1e3):($2 / unit) with steps lc rgb 'white' lw 3 notitle, \
+        in_use every ::1 using ($1 * 1e3):($2 / unit) with steps lc rgb 0xB0FFFFFF lw 2.4 notitle, \
         in_use every ::1 using ($1 * 1e3):($2 / unit) with steps lc rgb ink lw 1.6 dt (3, 2) notitle, \
         for [row = 0:2] phases every ::1 using ($5 == row ? $4 * 1e3 : NaN):(top):1 \
             with labels offset 0, 0.8 + row textcolor rgb ink notitle

@@ -12,7 +12,8 @@ GiB = 1073741824.0
 
 ink = 0x222222; soft = 0x777777; faint = 0xDDDDDD; alarm = 0xC0392B
 
-# Owners of memory: what stays in blues, gathered parameters in oranges, gradients in purples and
+# Owners of memory, with the names of the program (tsr_category_name()). The page report.html takes colours and names from here.
+# What stays in blues, gathered parameters in oranges, gradients in purples and
 # yellows, activations green, scratch grey.
 category_colour(key) = \
     key eq 'sharded_param_bytes'              ? 0x0072B2 : \
@@ -36,25 +37,25 @@ category_colour(key) = \
     key eq 'workspace_bytes'                  ? 0x5A5A5A : 0xEEEEEE
 
 category_title(key) = \
-    key eq 'sharded_param_bytes'              ? 'parameters' : \
-    key eq 'buffer_bytes'                     ? 'buffers' : \
-    key eq 'opt_state_bytes'                  ? 'optimizer state' : \
-    key eq 'sharded_grad_bytes'               ? 'gradients' : \
-    key eq 'inputs_bytes'                     ? 'inputs' : \
-    key eq 'post_forward_shard_bytes'         ? 'resharded after forward' : \
-    key eq 'unsharded_param_bytes'            ? 'unsharded parameters' : \
-    key eq 'all_gather_input_bytes'           ? 'all-gather input' : \
-    key eq 'all_gather_bytes'                 ? 'all-gather buffer' : \
-    key eq 'activation_bytes'                 ? 'activations' : \
-    key eq 'unsharded_accumulated_grad_bytes' ? 'accumulated gradients' : \
-    key eq 'unsharded_grad_bytes'             ? 'unsharded gradients' : \
-    key eq 'reduce_scatter_bytes'             ? 'reduction buffer' : \
-    key eq 'reduce_scatter_output_bytes'      ? 'reduction output' : \
-    key eq 'partial_reduce_output_bytes'      ? 'partly reduced' : \
-    key eq 'opt_temp_bytes'                   ? 'optimizer scratch' : \
-    key eq 'temp_bytes'                       ? 'scratch' : \
-    key eq 'init_bytes'                       ? 'unsharded model' : \
-    key eq 'workspace_bytes'                  ? 'workspace' : key[1:strlen(key) - 6]
+    key eq 'sharded_param_bytes'              ? 'Sharded Param' : \
+    key eq 'buffer_bytes'                     ? 'Buffer' : \
+    key eq 'opt_state_bytes'                  ? 'OptState' : \
+    key eq 'sharded_grad_bytes'               ? 'Sharded Grad' : \
+    key eq 'inputs_bytes'                     ? 'Inputs' : \
+    key eq 'post_forward_shard_bytes'         ? 'Post-Forward Shard' : \
+    key eq 'unsharded_param_bytes'            ? 'Unsharded Param' : \
+    key eq 'all_gather_input_bytes'           ? 'All Gather Input' : \
+    key eq 'all_gather_bytes'                 ? 'All Gather' : \
+    key eq 'activation_bytes'                 ? 'Activation' : \
+    key eq 'unsharded_accumulated_grad_bytes' ? 'Unsharded Accumulated Grad' : \
+    key eq 'unsharded_grad_bytes'             ? 'Unsharded Grad' : \
+    key eq 'reduce_scatter_bytes'             ? 'Reduce Scatter' : \
+    key eq 'reduce_scatter_output_bytes'      ? 'Reduce Scatter Output' : \
+    key eq 'partial_reduce_output_bytes'      ? 'Partial Reduce Output' : \
+    key eq 'opt_temp_bytes'                   ? 'OptTemp' : \
+    key eq 'temp_bytes'                       ? 'Temp' : \
+    key eq 'init_bytes'                       ? 'Init' : \
+    key eq 'workspace_bytes'                  ? 'Workspace' : key[1:strlen(key) - 6]
 
 # Long texts: fold() breaks them into lines of at most `n` letters (20 or more), behind a letter of
 # `gaps` where there is one near; lines() counts those; cut() keeps the first line and says so.

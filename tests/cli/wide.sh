@@ -57,7 +57,7 @@ grep -A 20 '^| fsdp-with-a-' "$tmp/long" | sed '/^$/q' | cut -d'|' -f2 | tr -d '
 has "$tmp/name" "$long"
 
 works compare experiments/own-model/one-file.yaml --wide
-has "$out" "| exposed ms |" "| in node GB |" "| between GB |" "| first ms |" "| host |"
+has "$out" "| exposed ms |" "| in node GiB |" "| between GiB |" "| first ms |" "| host |"
 checks=$((checks + 1))
 grep -q "first ms" "$tmp/one-file" && complain "a column of --wide without it"
 works overlap $small --strategy fsdp --wide --no-what-if

@@ -163,6 +163,8 @@ def others(tmp):
     front = [row['time_per_token_s'] for row in table(tmp + '/plan/plan-front.csv')]
     check(sorted(p[1] for p in plan['plots'][0]['points'] if p[4]) == sorted(map(float, front)) or all(
         near(a, b, 1e-8 * b) for a, b in zip(sorted(p[1] for p in plan['plots'][0]['points'] if p[4]), sorted(map(float, front)))), 'plan: the front of plan-front.csv')
+    column = [c['key'] for c in plan['tables'][0]['columns']].index('command')
+    check([row[column] for row in plan['tables'][0]['rows']] == plan['commands'], 'plan: each row has its command')
     check(len(plan['commands']) == len(plan['tables'][0]['rows']) and 'tessera run' in plan['commands'][0], 'plan: a command each')
     _, views = unpack.page(tmp + '/overlap/report.html')
     check(len(views) == 1, 'overlap shows its step')
@@ -292,6 +294,40 @@ def third_tab(page):
     check(page.value('T.pages[2].page.axis.to < T.pages[2].page.axis.whole'), 'key w zooms')
 
 
+def widths(page, path):
+    """The page at three widths, opened so and made so: figures are in sight, the streams fill the page, the cursor is at the peak."""
+    for width in (420, 900, 1440):
+        page.open('file://' + path, width, 900)
+        page.frames()
+        check(page.value('document.documentElement.scrollWidth') <= width, f'{width} px: no scrolling to the side')
+        right = page.value("document.querySelector('tbody tr').cells[1].getBoundingClientRect().right")
+        check(right <= width, f'{width} px: the step of a row is in sight, it ends at {right}')
+    for before, after in ((1440, 420), (420, 1440), (1440, 900)):
+        page.open('file://' + path, before, 900)
+        page.frames()
+        page.key('2')
+        page.frames()
+        page.size(after, 900)
+        page.until("(() => { const s = T.pages[1].page.streams; return s.canvas.clientWidth === s.node.clientWidth && s.node.clientWidth <= innerWidth; })()")
+        page.frames()
+        off = page.value("(() => { const p = T.pages[1].page; return Math.abs(parseFloat(p.memory.line.style.left) - p.memory.graph.toDomXCoord(p.view.memory.peak.time_s)) + Math.abs(parseFloat(p.streams.line.style.left) - p.streams.toX(p.view.memory.peak.time_s)); })()")
+        check(off < 1, f'{before} to {after} px: the cursor is {off} px from the peak')
+        check(page.value('document.documentElement.scrollWidth') <= after, f'{before} to {after} px: no scrolling to the side')
+    check(page.value("T.pages[1].page.view.memory.categories.every((name) => name in T.categoryColours)"), 'every category has a colour of the palette')
+
+
+# Points that coincide share a label; one that changes numbers is a ring.
+def labels(page, path):
+    page.open('file://' + path, 1280, 900)
+    page.frames()
+    page.value("(() => { const s = T.pages[0].page.scatter, p = s.spec.points; p[1] = { ...p[0], name: 'twin', best: false }; p[2].style = 'changed'; s.draw(); })()")
+    page.frames()
+    names = page.value('T.pages[0].page.scatter.labelled')
+    first = page.value('T.pages[0].page.scatter.spec.points[0].name')
+    check(f'{first} / twin' in names and 'twin' not in names, f'points that coincide share a label: {names}')
+    check('~ ^' in text(page, '.legend'), 'the legend has what changes numbers or hardware')
+
+
 def rest(page):
     page.key('4')
     page.frames()
@@ -379,6 +415,8 @@ def main():
             second_tab(page, row)
             third_tab(page)
             rest(page)
+            widths(page, path)
+            labels(page, path)
             for name, word in said.items():
                 page.open(f'file://{tmp}/{name}/report.html', 900, 700)
                 page.frames()

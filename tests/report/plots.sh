@@ -46,17 +46,17 @@ says() {
 
 draw memory /fsdp
 says memory /fsdp 'peak [0-9.]* GiB' 'usable: ' forward loss backward optimizer \
-    'memory (GiB)' 'in use on the device' allocated reserved 'time in the step (ms)' activations
+    'memory (GiB)' 'in use on the device' allocated reserved 'time in the step (ms)' Activation
 draw timeline /fsdp
 says timeline /fsdp 'AG layers.16' 'RS layers.16' exposed 'reduce-scatter' 'time in the step (ms)' 'first 60 ms' \
     'last 60 ms' 'AG (root)' 'RS (root)' forward backward 'the steady step, simulated'
 draw run /fsdp
 says run /fsdp init load step1 step2 eval save '66.20' 'usable: 79.20' reserved 'host, page-locked' \
-    activations 'GPU (GiB)' 'host (GiB)' 'peak of the phase' 'peak, GiB'
+    Activation 'GPU (GiB)' 'host (GiB)' 'peak of the phase' 'peak, GiB'
 draw compare-time-memory ""
 says compare-time-memory "" fsdp-slow 'usable on the card' 'does not fit' 'step time (ms)' '(GiB)'
 draw compare-bars ""
-says compare-bars "" fsdp-slow activations 'usable' 'GiB'
+says compare-bars "" fsdp-slow Activation 'usable' 'GiB'
 draw compare-time ""
 says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
 # Steps of different numbers of tokens.

@@ -125,7 +125,7 @@ static void test_markdown__says_what_to_run(void **state)
     assert_non_null(strstr(text, " 10240 |"));   /* 8192 tokens in 0.8 s */
     assert_non_null(strstr(text, " 100.00 |"));  /* exposed: an eighth of the step */
     assert_non_null(strstr(text, " 12.5 |"));    /* the same in % */
-    assert_non_null(strstr(text, " 1.50 |"));    /* GB sent */
+    assert_non_null(strstr(text, " 1.40 |"));    /* GiB sent: 1.5e9 bytes */
     assert_non_null(strstr(text, " 1600.00 |")); /* the first step */
     free(text);
 }

@@ -10,6 +10,7 @@
 #include "experiments/study/report/report_text.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -229,8 +230,9 @@ tsr_status tsr__write_in_use_plot(FILE *out, const void *user)
 /* ---- phases and the peak ------------------------------------------------------------------ */
 
 /* Names of short phases would lie on their neighbours': each goes to the lowest of a few rows where
- * there is room. Sizes are those of plots/memory.gp. */
-enum { PHASE_ROWS = 3 };
+ * there is room. With more than FEW_MICROS micro-batches only forward phases have a name, in one
+ * row and at equal distances. Sizes are those of plots/memory.gp. */
+enum { PHASE_ROWS = 3, FEW_MICROS = 4 };
 static const double PICTURE_WIDTH = 715, LETTER_WIDTH = 7.4, ROW_GAP = 6;
 
 struct phase_label {
@@ -263,6 +265,14 @@ static struct phase_label place_phase(const struct tsr__phase *phase, const char
     return label;
 }
 
+/* Every which micro-batch of `n` has a name, so that names have room in one row; 0: all phases are
+ * named. */
+static uint32_t micros_per_name(uint32_t n)
+{
+    const double width = LETTER_WIDTH * (double)strlen("forward 00") + ROW_GAP;
+    return n > FEW_MICROS ? (uint32_t)ceil(1.3 * (double)n * width / PICTURE_WIDTH) : 0;
+}
+
 tsr_status tsr__write_phases(FILE *out, const void *user)
 {
     const struct tsr__page *page = user;
@@ -275,13 +285,16 @@ tsr_status tsr__write_phases(FILE *out, const void *user)
                         "phase; start, end in seconds of the step on the device's clock; where "
                         "the picture writes the name (row -1: nowhere)");
     fputs("phase,start_s,end_s,label_s,label_row\n", out);
-    bool numbered = false;
+    uint32_t n_micros = 1;
     for (size_t i = 0; i < n; i++)
-        numbered |= phases[i].micro > 0;
+        n_micros = phases[i].micro >= n_micros ? phases[i].micro + 1u : n_micros;
+    const uint32_t each = micros_per_name(n_micros);
     for (size_t i = 0; i < n; i++) {
         char name[48];
-        tsr__phase_label(&phases[i], numbered, name, sizeof name);
-        struct phase_label label = place_phase(&phases[i], name, view, row_ends);
+        struct phase_label label = {0, -1};
+        tsr__phase_label(&phases[i], n_micros > 1, name, sizeof name);
+        if (!each || (phases[i].phase == TSR_PHASE_FORWARD && phases[i].micro % each == 0))
+            label = place_phase(&phases[i], name, view, row_ends);
         fprintf(out, "%s,%.9f,%.9f,%.9f,%d\n", name, phases[i].start - view->start,
                 phases[i].end - view->start, label.middle, label.row);
     }

@@ -1,4 +1,4 @@
-# Makes html_assets.c of the files of a page: cmake -DPAGE=folder -DOUT=file -P embed.cmake
+# Makes html_assets.c of the files of a page: cmake -DPAGE=folder -DSTYLE=style.gp -DOUT=file -P embed.cmake
 # The page is page.html, in which a line "@FILE" stands for a file of the folder, and the line "@DATA" for what
 # the program writes.
 file(READ "${PAGE}/page.html" html)
@@ -11,6 +11,19 @@ foreach(mark ${marks})
   endif()
   string(REPLACE "${mark}" "\n${text}\n" html "${html}")
 endforeach()
+# Colours of the categories of memory, by name, as the pictures have them.
+file(READ "${STYLE}" style)
+string(REGEX MATCHALL "key eq '[a-z_]+_bytes' *\\? 0x[0-9A-F]+" colours "${style}")
+set(categories "T.categoryColours = {\n")
+foreach(colour ${colours})
+  string(REGEX REPLACE "key eq '([a-z_]+)_bytes'.*" "\\1" key "${colour}")
+  string(REGEX REPLACE ".*0x" "#" value "${colour}")
+  if(NOT style MATCHES "key eq '${key}_bytes' *\\? '([^']+)'")
+    message(FATAL_ERROR "${STYLE}: found a colour of ${key}_bytes and no title; allowed: both")
+  endif()
+  string(APPEND categories "  '${CMAKE_MATCH_1}': '${value}',\n")
+endforeach()
+string(REPLACE "\n@categories\n" "\n${categories}};\n" html "${html}")
 string(FIND "${html}" "\n@DATA\n" at)
 if(at LESS 0)
   message(FATAL_ERROR "${PAGE}/page.html: found no line @DATA; allowed: one")

@@ -93,6 +93,19 @@ static double cost_of(const struct tsr__label *labels, size_t n, size_t i,
     return cost;
 }
 
+/* The text begins nearer to another point than to its own, so that only a line tells whose name it
+ * is. */
+static bool is_nearer_to_another(const struct tsr__label *labels, size_t n, size_t i,
+                                 const struct tsr__label *candidate)
+{
+    double own = hypot(candidate->text_x - candidate->x, candidate->text_y - candidate->y);
+    for (size_t j = 0; j < n; j++)
+        if (j != i && labels[j].length &&
+            hypot(candidate->text_x - labels[j].x, candidate->text_y - labels[j].y) < own)
+            return true;
+    return false;
+}
+
 static void place_one(struct tsr__label *labels, size_t n, size_t i, const struct scene *scene)
 {
     static const double radii[N_RADII] = {12, 17, 26, 38, 54, 72, 96, 124, 160};
@@ -105,7 +118,8 @@ static void place_one(struct tsr__label *labels, size_t n, size_t i, const struc
             candidate.text_x += radii[r] * cos(angle) + labels[i].x - labels[i].text_x;
             candidate.text_y = labels[i].y + radii[r] * sin(angle);
             candidate.align = cos(angle) > 0.3 ? -1 : (cos(angle) < -0.3 ? 1 : 0);
-            candidate.leader = radii[r] > NEAR + 6;
+            candidate.leader =
+                radii[r] > NEAR + 6 || is_nearer_to_another(labels, n, i, &candidate);
             /* To the right first, then left; above and below when there is no room. */
             double cost = cost_of(labels, n, i, &candidate, scene) + 2 * fabs(sin(angle)) +
                           (cos(angle) < 0 ? 1 : 0);

@@ -207,8 +207,8 @@ static size_t lines_of(const struct study *study, const struct frame *f, struct 
     return n;
 }
 
-/* What stands beside a point: the name, or for a long one a number that a legend explains. */
-static void label_text(const struct study *study, size_t i, char out[96])
+/* The name, or for a long one a number that a legend explains. */
+static void name_text(const struct study *study, size_t i, char out[96])
 {
     size_t number = 1;
     if (tsr_text_columns(study->rows[i].strategy) <= TSR__LABEL_LETTERS) {
@@ -221,8 +221,58 @@ static void label_text(const struct study *study, size_t i, char out[96])
     (void)snprintf(out, 96, "%zu", number);
 }
 
+/* Both rows have points, which a reader cannot tell apart: less than half of a mark lies between
+ * them. */
+static bool coincide(const struct study *study, const struct frame *f, size_t i, size_t k)
+{
+    const struct tsr_row *a = &study->rows[i], *b = &study->rows[k];
+    return !a->failure[0] && !b->failure[0] && fabs(pixel_x(f, a) - pixel_x(f, b)) < 3 &&
+           fabs(pixel_y(study, f, a) - pixel_y(study, f, b)) < 3;
+}
+
+/* owner[i]: the first row whose point is that of row i, whose label both share; NULL when out of
+ * memory. The caller frees it. */
+static size_t *owners_of(const struct study *study, const struct frame *f)
+{
+    size_t *owner = malloc((study->n + 1) * sizeof *owner);
+    for (size_t i = 0; owner && i < study->n; i++) {
+        owner[i] = i;
+        for (size_t k = 0; k < i && owner[i] == i; k++)
+            if (owner[k] == k && coincide(study, f, i, k))
+                owner[i] = k;
+    }
+    return owner;
+}
+
+/* Writes what stands beside the point of row i: its name and those of the rows that share its
+ * label; nothing if row i shares the label of another. */
+static void label_text(const struct study *study, const size_t *owner, size_t i, char out[96])
+{
+    size_t others = 0;
+    out[0] = '\0';
+    if (owner[i] != i)
+        return;
+    name_text(study, i, out);
+    for (size_t k = i + 1; k < study->n; k++)
+        others += owner[k] == i;
+    for (size_t k = i + 1; k < study->n && others; k++) {
+        char name[96];
+        size_t n = strlen(out);
+        if (owner[k] != i)
+            continue;
+        name_text(study, k, name);
+        if (tsr_text_columns(out) + 3 + tsr_text_columns(name) > TSR__LABEL_LETTERS) {
+            (void)snprintf(out + n, 96 - n, " and %zu more", others);
+            return;
+        }
+        (void)snprintf(out + n, 96 - n, " / %s", name);
+        others--;
+    }
+}
+
 /* One label per row that did not fail, in order; NULL when out of memory. */
-static struct tsr__label *labels_of(const struct study *study, const struct frame *f)
+static struct tsr__label *labels_of(const struct study *study, const struct frame *f,
+                                    const size_t *owner)
 {
     struct tsr__label *labels = calloc(study->n + 1, sizeof *labels);
     struct tsr__box *lines = calloc(2 * study->n + 1, sizeof *lines);
@@ -235,11 +285,12 @@ static struct tsr__label *labels_of(const struct study *study, const struct fram
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
         char text[96];
-        label_text(study, i, text);
-        if (!row->failure[0])
-            labels[n++] = (struct tsr__label){.x = pixel_x(f, row),
-                                              .y = pixel_y(study, f, row),
-                                              .length = tsr_text_columns(text)};
+        if (row->failure[0])
+            continue;
+        label_text(study, owner, i, text);
+
+        labels[n++] = (struct tsr__label){
+            .x = pixel_x(f, row), .y = pixel_y(study, f, row), .length = tsr_text_columns(text)};
     }
     tsr__place_labels(labels, n, lines, lines_of(study, f, lines));
     free(lines);
@@ -252,15 +303,19 @@ static tsr_status write_compare(FILE *out, const void *user)
     static const char *const changes[] = {"none", "numbers", "hardware", "both"};
     const struct study *study = user;
     struct frame f = frame_of(study);
-    struct tsr__label *labels = labels_of(study, &f), *label = labels;
-    if (!labels)
+    size_t *owner = owners_of(study, &f);
+    struct tsr__label *labels = owner ? labels_of(study, &f, owner) : NULL, *label = labels;
+    if (!labels) {
+        free(owner);
         return tsr_fail(TSR_ENOMEM, "no memory left for the comparison");
+    }
     tsr__put_provenance(out, study->info, NULL,
                         "steady step: seconds; bytes of the fullest GPU; best: no other is as fast "
                         "and as small; label: where the name stands, GiB and milliseconds; "
-                        "text: the name, or a number in its place");
+                        "text: the names of all points there, or numbers in their place; number: "
+                        "what stands for this name");
     fputs("strategy,step_s,compute_s,exposed_s,other_s,peak_allocated_bytes,peak_reserved_bytes,"
-          "fits,best,mfu,label_gib,label_time,label_align,leader,token_s,changes,text\n",
+          "fits,best,mfu,label_gib,label_time,label_align,leader,token_s,changes,text,number\n",
           out);
     for (size_t i = 0; i < study->n; i++) {
         const struct tsr_row *row = &study->rows[i];
@@ -275,17 +330,19 @@ static tsr_status write_compare(FILE *out, const void *user)
         if (row->mfu >= 0)
             fprintf(out, "%.6f", row->mfu);
         char text[96];
-        label_text(study, i, text);
+        label_text(study, owner, i, text);
         fprintf(out, ",%.6g,%.6g,%s,%d,%.9g,%s,",
                 value_at(label->text_x / TSR__PLOT_WIDTH, f.x0, f.x1, f.log_x),
                 value_at(label->text_y / TSR__PLOT_HEIGHT, f.y0, f.y1, f.log_y),
                 aligns[label->align + 1], label->leader, tsr__token_s(row),
                 changes[row->changes.kinds]);
         tsr__put_plain(out, text);
-        fputc('\n', out);
+        name_text(study, i, text);
+        fprintf(out, ",%s\n", strcmp(text, row->strategy) ? text : "");
         label++;
     }
     free(labels);
+    free(owner);
     return TSR_OK;
 }
 

@@ -328,16 +328,16 @@ static void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n)
 enum { N_COLUMNS = 12 };
 
 static const struct tsr__table_column columns[N_COLUMNS] = {
-    {"strategy", true, false},   {"step ms", false, false},   {"tokens/s/GPU", false, false},
-    {"MFU %", false, false},     {"peak GiB", false, false},  {"reserved", false, false},
-    {"fits", true, false},       {"exposed ms", false, true}, {"exposed %", false, false},
-    {"in node GB", false, true}, {"between GB", false, true}, {"first ms", false, true},
+    {"strategy", true, false},    {"step ms", false, false},    {"tokens/s/GPU", false, false},
+    {"MFU %", false, false},      {"peak GiB", false, false},   {"reserved", false, false},
+    {"fits", true, false},        {"exposed ms", false, true},  {"exposed %", false, false},
+    {"in node GiB", false, true}, {"between GiB", false, true}, {"first ms", false, true},
 };
 
-/* A figure of a GPU's step in bytes, as GB. */
-static void put_gb(tsr__cell out, uint64_t bytes)
+/* Writes bytes that a GPU sends in a step, in the unit of all other sizes. */
+static void put_gib(tsr__cell out, uint64_t bytes)
 {
-    (void)snprintf(out, TSR__CELL_BYTES, "%.2f", (double)bytes / 1e9);
+    (void)snprintf(out, TSR__CELL_BYTES, "%.2f", (double)bytes / TSR__GIB);
 }
 
 static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int footnote)
@@ -369,8 +369,8 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
     (void)snprintf(cells[7], TSR__CELL_BYTES, "%.2f", m->exposed_s * 1e3);
     (void)snprintf(cells[8], TSR__CELL_BYTES, step > 0 ? "%.1f" : "?",
                    step > 0 ? m->exposed_s / step * 100 : 0.0);
-    put_gb(cells[9], m->sent_intra);
-    put_gb(cells[10], m->sent_inter);
+    put_gib(cells[9], m->sent_intra);
+    put_gib(cells[10], m->sent_inter);
     (void)snprintf(cells[11], TSR__CELL_BYTES, "%.2f", row->first.step_s * 1e3);
 }
 

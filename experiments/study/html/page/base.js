@@ -54,7 +54,7 @@ T.signed = function (text, value) {
 /* How a column of a kind is shown: [unit, factor, digits]. */
 T.units = {
   s: ['ms', 1e3, 2], long_s: ['min', 1 / 60, 1], hours: ['h', 1 / 3600, 2], days: ['days', 1 / 86400, 2], bytes: ['GiB', 1 / T.GIB, 2],
-  wire: ['GB', 1e-9, 2], share: ['%', 100, 1], error: ['%', 100, 2], 1: ['', 1, 0], '1/s': ['/s', 1, 0],
+  share: ['%', 100, 1], error: ['%', 100, 2], 1: ['', 1, 0], '1/s': ['/s', 1, 0],
   figure: ['', 1, null], token_s: ['\u00b5s', 1e6, 3],
 };
 T.cell = function (kind, value) {
@@ -128,14 +128,10 @@ T.isDark = function () {
 T.classColour = function (c) {
   return T.classes[c][T.isDark() ? 2 : 1];
 };
-/* Categories of memory by their name, what stays in cool colours, what comes and goes in warm ones. */
-T.categoryColours = {
-  'Sharded Param': '#1f5a99', 'Buffer': '#5a6570', 'Inputs': '#8b98a5', 'OptState': '#4a90c8', 'Sharded Grad': '#8fc1e3',
-  'All Gather': '#E69F00', 'All Gather Input': '#f3c969', 'Unsharded Param': '#D55E00', 'Post-Forward Shard': '#a33f00',
-  'Unsharded Grad': '#CC79A7', 'Unsharded Accumulated Grad': '#8f4f77', 'Reduce Scatter': '#F0E442', 'Reduce Scatter Output': '#b8ae22',
-  'Partial Reduce Output': '#867e10', 'OptTemp': '#7a68ab', 'Activation': '#009E73', 'Temp': '#7fd1b4', 'Workspace': '#3d6657',
-  'Init': '#b5b5b5',
-};
+/* T.categoryColours, by the name of a category, is made of plots/style.gp: pictures and page have one palette. */
+
+@categories
+
 T.categoryColour = function (name) {
   if (T.categoryColours[name]) return T.categoryColours[name];
   let hash = 0;

@@ -14,8 +14,8 @@ T.compareColumns = [
   { key: 'fits', head: 'fits', kind: 'flag', good: true },
   { key: 'exposed_communication_s', head: 'exposed', kind: 's' },
   { key: 'exposed_communication_share', head: 'exposed', kind: 'share' },
-  { key: 'sent_inside_nodes_bytes_per_gpu', head: 'in node', kind: 'wire' },
-  { key: 'sent_between_nodes_bytes_per_gpu', head: 'between', kind: 'wire' },
+  { key: 'sent_inside_nodes_bytes_per_gpu', head: 'sent in node', kind: 'bytes' },
+  { key: 'sent_between_nodes_bytes_per_gpu', head: 'sent between', kind: 'bytes' },
 ];
 
 T.kindOf = function (key, value) {
@@ -42,8 +42,8 @@ T.ComparePage = class {
     this.table = new T.Table({ rows, columns: T.compareColumns, extra, mark, pick: (row) => open(row.number), canPick: (row) => T.sources.has(row.number), hover: (row) => { if (!this.one) this.scatter.mark(row); } });
     const limit = (rows.find((r) => r.usable_bytes) || {}).usable_bytes;
     /* A run on another machine is no point among what is simulated. */
-    const points = (list) => list.filter((r) => !r.failure && !r.measured && r.time_per_token_s).map((r) => ({ x: r.peak_reserved_bytes, y: r.time_per_token_s, name: r.strategy, style: r.verdict === 'retries' ? 'retries' : r.fits === true ? 'good' : r.fits === false ? 'bad' : 'soft', front: r.on_front, best: r.is_best, row: r, more: [`step ${T.time(r.step_time_s)}`, `needed ${T.bytes(r.needed_bytes)}`] }));
-    this.scatter = new T.Scatter({ x: { head: 'reserved memory', kind: 'bytes' }, y: { head: 'time per token and GPU', kind: 'token_s' }, points: points(rows), limit: limit ? { x: limit, name: `usable: ${T.bytes(limit)}` } : null, names: { good: 'fits', retries: 'fits with retries', bad: 'does not fit', soft: 'unknown whether it fits' }, pick: (row) => { if (T.sources.has(row.number)) open(row.number); } });
+    const points = (list) => list.filter((r) => !r.failure && !r.measured && r.time_per_token_s).map((r) => ({ x: r.peak_reserved_bytes, y: r.time_per_token_s, name: r.strategy, style: r.verdict === 'retries' ? 'retries' : r.fits === true ? r.changes ? 'changed' : 'good' : r.fits === false ? 'bad' : 'soft', front: r.on_front, best: r.is_best, row: r, more: [`step ${T.time(r.step_time_s)}`, `needed ${T.bytes(r.needed_bytes)}`] }));
+    this.scatter = new T.Scatter({ x: { head: 'reserved memory', kind: 'bytes' }, y: { head: 'time per token and GPU', kind: 'token_s' }, points: points(rows), limit: limit ? { x: limit, name: `usable: ${T.bytes(limit)}` } : null, names: { good: 'fits', changed: 'fits, but other numbers or hardware (~ ^)', retries: 'fits with retries', bad: 'does not fit', soft: 'unknown whether it fits' }, pick: (row) => { if (T.sources.has(row.number)) open(row.number); } });
     this.table.listeners.push((shown) => { this.scatter.spec.points = points(shown); if (this.scatter.graph) this.scatter.draw(); });
     this.one = rows.length === 1;
     this.node = T.el('section', {}, this.verdict(rows), this.one ? null : this.scatter.node, this.table.node, this.notes(study));
@@ -168,10 +168,10 @@ T.start = function () {
       pages[i].made = true;
       if (pages[i].first) pages[i].first(pages[i].page);
       pages[i].page.draw && pages[i].page.draw();
-      pages[i].width = innerWidth;
-    } else if (pages[i].width !== innerWidth || pages[i].theme !== document.documentElement.dataset.theme) {
+      pages[i].width = main.clientWidth;
+    } else if (pages[i].width !== main.clientWidth || pages[i].theme !== document.documentElement.dataset.theme) {
       pages[i].page.redraw();
-      pages[i].width = innerWidth;
+      pages[i].width = main.clientWidth;
     }
     pages[i].theme = document.documentElement.dataset.theme;
     address();
@@ -200,11 +200,13 @@ T.start = function () {
   go();
   addEventListener('hashchange', () => { for (const p of pages) if (p.id === location.hash.slice(1).split('&')[0]) p.made = false; go(); });
 
-  let late = 0;
-  addEventListener('resize', () => {
-    clearTimeout(late);
-    late = setTimeout(() => { if (pages[now].width !== innerWidth) { pages[now].page.redraw(); pages[now].width = innerWidth; } }, 150);
-  });
+  /* The width of the page, not of the window, decides: a scroll bar or a larger font changes only the first. */
+  new ResizeObserver(() => {
+    if (pages[now].made && pages[now].width !== main.clientWidth) {
+      pages[now].page.redraw();
+      pages[now].width = main.clientWidth;
+    }
+  }).observe(main);
   /* Paper is light. */
   let before = null;
   addEventListener('beforeprint', () => { before = document.documentElement.dataset.theme; if (before === 'dark') setTheme('light'); });

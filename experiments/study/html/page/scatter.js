@@ -1,6 +1,6 @@
 /* scatter.js: points on two axes with names beside them, a front, a limit, lines; drawn by dygraphs. */
 T.Scatter = class {
-  /* spec: {x, y: {head, kind, log?}, points: [{x, y, name, style: 'good'|'retries'|'bad'|'soft', front?, row?}],
+  /* spec: {x, y: {head, kind, log?}, points: [{x, y, name, style: 'good'|'changed'|'retries'|'bad'|'soft', front?, row?}],
    * limit?: {x, name}, lines?: [{name, points: [[x, y]], dash?}], pick?(row), height?, steps?: front as steps} */
   constructor(spec) {
     this.spec = spec;
@@ -15,14 +15,14 @@ T.Scatter = class {
   legend() {
     const has = (style) => this.spec.points.some((p) => p.style === style);
     const names = this.spec.names || {};
-    return T.el('div.legend', {}, ['good', 'retries', 'soft', 'bad'].filter(has).map((style) => T.el('span', {}, T.swatch(this.colour(style)), names[style] || style)),
+    return T.el('div.legend', {}, ['good', 'changed', 'retries', 'soft', 'bad'].filter(has).map((style) => T.el('span', {}, T.swatch(style === 'changed' ? `radial-gradient(${T.css('--bg')} 35%, ${this.colour(style)} 40%)` : this.colour(style)), names[style] || style)),
       this.spec.points.some((p) => p.front) ? T.el('span', {}, T.swatch('var(--accent)', 'solid'), 'front: no other is as fast and as small') : null,
       this.spec.limit ? T.el('span', {}, T.swatch('var(--bad)', 'dashed'), this.spec.limit.name) : null,
       (this.spec.lines || []).filter((l) => l.name).map((l) => T.el('span', {}, T.swatch('var(--soft)', l.dash && l.dash.length ? 'dashed' : 'solid'), l.name)));
   }
 
   colour(style) {
-    return style === 'good' ? (T.isDark() ? '#56B4E9' : '#0072B2') : style === 'bad' ? '#D55E00' : style === 'retries' ? '#E69F00' : '#8b98a5';
+    return style === 'good' || style === 'changed' ? (T.isDark() ? '#56B4E9' : '#0072B2') : style === 'bad' ? '#D55E00' : style === 'retries' ? '#E69F00' : '#8b98a5';
   }
 
   log(axis) {
@@ -125,8 +125,13 @@ T.Scatter = class {
         context.fill();
       } else {
         context.arc(x, y, p.best ? 6 : 4.5, 0, 7);
-        context.fillStyle = this.colour(p.style);
+        context.fillStyle = p.style === 'changed' ? T.css('--bg') : this.colour(p.style);
         context.fill();
+        if (p.style === 'changed') { /* a ring */
+          context.strokeStyle = this.colour(p.style);
+          context.lineWidth = 2;
+          context.stroke();
+        }
       }
       if (p.best || p.row === this.marked) {
         context.beginPath();
@@ -140,31 +145,58 @@ T.Scatter = class {
     context.restore();
   }
 
-  /* Names where there is room: those of the front and the best first. */
+  /* Points that coincide share one label: [{p, at, text}], those of the front and the best first. */
+  labels(area) {
+    const rank = ({ p }) => (p.best ? 2 : p.front ? 1 : 0), groups = [];
+    for (const one of [...this.shown].sort((a, b) => rank(b) - rank(a))) {
+      const group = groups.find((g) => Math.hypot(g.at[0] - one.at[0], g.at[1] - one.at[1]) < 3);
+      if (group) group.names.push(one.p.name);
+      else groups.push({ ...one, names: [one.p.name] });
+    }
+    const most = area.w < 500 ? 22 : 34;
+    return groups.map((g) => {
+      const all = g.names.join(' / '), more = ` and ${g.names.length - 1} more`;
+      return { ...g, text: g.names.length === 1 || all.length <= most ? T.cut(all, most) : T.cut(g.names[0], most - more.length) + more };
+    });
+  }
+
+  /* Each label goes where it covers no point, no text and no line; if there is no such place, over a line. */
   names(context, area) {
-    const taken = this.shown.map(({ at: [x, y] }) => [x - 6, y - 6, x + 6, y + 6]);
+    const taken = this.shown.map(({ at: [x, y] }) => [x - 6, y - 6, x + 6, y + 6]), lines = [];
     this.steps.forEach(([x, y], i) => {
       const before = this.steps[i - 1];
-      if (before) taken.push([Math.min(x, before[0]) - 1, Math.min(y, before[1]) - 1, Math.max(x, before[0]) + 1, Math.max(y, before[1]) + 1]);
+      if (before) lines.push([Math.min(x, before[0]) - 1, Math.min(y, before[1]) - 1, Math.max(x, before[0]) + 1, Math.max(y, before[1]) + 1]);
     });
     if (this.spec.limit) {
       const x = this.toDom({ x: this.spec.limit.x, y: this.window[1][0] }, area)[0];
-      taken.push([x - 2, area.y, x + 2, area.y + area.h]);
+      lines.push([x - 2, area.y, x + 2, area.y + area.h]);
     }
-    const order = [...this.shown].sort((a, b) => (b.p.best ? 2 : b.p.front ? 1 : 0) - (a.p.best ? 2 : a.p.front ? 1 : 0));
     context.fillStyle = T.css('--fg');
     context.textBaseline = 'middle';
     if (this.spec.quiet) return;
-    for (const { p, at: [x, y] } of order) {
-      const text = T.cut(p.name, area.w < 500 ? 22 : 34), w = context.measureText(text).width;
-      for (const [dx, dy] of [[10, 0], [10, -13], [10, 13], [-10 - w, 0], [-10 - w, -13], [-10 - w, 13], [-w / 2, -16], [-w / 2, 16]]) {
-        const box = [x + dx, y + dy - 7, x + dx + w, y + dy + 7];
-        if (box[0] < area.x || box[2] > area.x + area.w || box[1] < area.y || box[3] > area.y + area.h) continue;
-        if (taken.some((t) => t[0] < box[2] && t[2] > box[0] && t[1] < box[3] && t[3] > box[1])) continue;
-        context.fillText(text, box[0], y + dy);
-        taken.push(box);
-        break;
+    this.labelled = [];
+    for (const { at: [x, y], text } of this.labels(area)) {
+      const w = context.measureText(text).width, places = [];
+      for (const dy of [0, -13, 13]) places.push([10, dy], [-10 - w, dy]);
+      places.push([-w / 2, -16], [-w / 2, 16]);
+      for (const dy of [-28, 28, -44, 44, -60, 60]) places.push([16, dy], [-16 - w, dy]); /* with a line to the point */
+      const box = ([dx, dy]) => [x + dx, y + dy - 7, x + dx + w, y + dy + 7];
+      const free = (others) => ([left, top, right, bottom]) => left >= area.x && right <= area.x + area.w && top >= area.y && bottom <= area.y + area.h &&
+        !others.some((t) => t[0] < right && t[2] > left && t[1] < bottom && t[3] > top);
+      const place = places.find((at) => free([...taken, ...lines])(box(at))) || places.find((at) => free(taken)(box(at)));
+      if (!place) continue;
+      const [dx, dy] = place;
+      if (Math.abs(dy) > 16) {
+        context.strokeStyle = T.css('--soft');
+        context.lineWidth = 0.7;
+        context.beginPath();
+        context.moveTo(x, y);
+        context.lineTo(dx > 0 ? x + dx - 2 : x + dx + w + 2, y + dy);
+        context.stroke();
       }
+      context.fillText(text, x + dx, y + dy);
+      taken.push(box(place));
+      this.labelled.push(text);
     }
   }
 
