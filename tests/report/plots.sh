@@ -109,7 +109,7 @@ cp "$work/it's data"/fsdp/*.csv "$work/it's data/long/fsdp"
 name='a-strategy-with-a-rather-long-name;batch=16;seq=131072;checkpoint=full;reshard_after_forward=4-ab'
 tables='a-rather-long-name-of-a-table-of-measurements.csv+another-one-of-those-tables.csv+a-third-one.csv'
 find "$work/it's data/long" -name '*.csv' -exec sed -i "s/· fsdp\$/· $name/; s/· fsdp,/· $name,/; s/strategy fsdp/strategy $name/; \
-    s/^fsdp-slow,/$name,/; s/,fsdp-slow\$/,1/; s/made-up-Llama-3.1-8B.csv/Llama-3.1-8B-$tables/; \
+    s/^fsdp-slow,/$name,/; s/,fsdp-slow,\$/,1,1/; s/made-up-Llama-3.1-8B.csv/Llama-3.1-8B-$tables/; \
     s/model.layers.6,backward/model.decoder.transformer.encoder-decoder-attention-layers.6.self-attention.query-key-value,backward/" {} +
 for script in compare-time-memory compare-bars compare-time plan goodput overlap validate; do
     draw $script /long
