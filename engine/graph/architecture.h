@@ -64,6 +64,9 @@ struct tsr_gpt2_config {
     double norm_eps;                                                    /* 0: 1e-5 */
     double init_std;                                                    /* 0: 0.02 */
     bool untied; /* lm_head has a weight of its own */
+    /* Scores of attention: unscaled: not times 1 / sqrt(head size); scale_by_layer: over the
+     * layer's number, from 1. */
+    bool unscaled, scale_by_layer;
     enum tsr_activation act;
     enum tsr_names names;
     enum tsr_impl impl;

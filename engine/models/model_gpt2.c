@@ -2,6 +2,7 @@
 #include "engine/models/model_parts.h"
 #include "engine/ops/ops_fused.h"
 
+#include <math.h>
 #include <stdio.h>
 
 struct gpt2 {
@@ -10,6 +11,7 @@ struct gpt2 {
 };
 struct gpt2_attention {
     const struct gpt2 *m;
+    double scale; /* of the scores */
     struct tsr_module *c_attn, *c_proj;
 };
 struct gpt2_mlp {
@@ -32,8 +34,8 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
 {
     const struct gpt2_attention *a = impl;
     const struct tsr_gpt2_config *c = &a->m->c;
-    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq,          c->n_head,
-                                        c->n_head,      c->n_embd / c->n_head, false};
+    struct tsr_attention_shape shape = {e->shape.batch,        e->shape.seq, c->n_head, c->n_head,
+                                        c->n_embd / c->n_head, false,        a->scale};
     struct tsr_tensor *qkv = tsr_call(e, a->c_attn, x), *part[3];
     tsr_op_split3(e, qkv, c->n_embd, c->n_embd, c->impl, part);
     tsr_release(e, qkv);
@@ -202,6 +204,13 @@ static struct tsr_module *add_product(struct tsr_engine *e, const struct gpt2 *m
     return tsr__add_linear(e, parent, name, in, out, true);
 }
 
+/* GPT2Attention.scaling of transformers. */
+static double attention_scale(const struct tsr_gpt2_config *c, uint64_t layer)
+{
+    double scale = c->unscaled ? 1 : 1 / sqrt((double)(c->n_embd / c->n_head));
+    return c->scale_by_layer ? scale / (double)(layer + 1) : scale;
+}
+
 static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
 {
     uint64_t d = m->c.n_embd;
@@ -217,6 +226,7 @@ static void add_block(struct tsr_engine *e, struct gpt2 *m, uint64_t index)
     if (!self)
         return;
     a->m = m;
+    a->scale = attention_scale(&m->c, index);
     b->ln_1 = add_norm(e, self, "ln_1", d);
     b->attn = tsr__module_new(e, self, "attn", "Attention", attention_forward, a);
     if (!b->attn)

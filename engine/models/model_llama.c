@@ -93,7 +93,7 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
 {
     const struct llama_attention *a = impl;
     const struct tsr_llama_config *c = &a->m->c;
-    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, 0, 0, c->head_dim, false};
+    struct tsr_attention_shape shape = {e->shape.batch, e->shape.seq, 0, 0, c->head_dim, false, 0};
     x = tsr__tp_enter(e, x);
     struct tsr_tensor *q = tsr_call(e, a->q, x);
     if (a->q_norm)
@@ -136,8 +136,8 @@ static void hf_attention_forward(struct tsr_engine *e, struct tsr_module *self, 
 {
     const struct llama_attention *a = impl;
     const struct tsr_llama_config *c = &a->m->c;
-    struct tsr_attention_shape s = {e->shape.batch, e->shape.seq, c->n_heads,
-                                    c->n_kv_heads,  c->head_dim,  false};
+    struct tsr_attention_shape s = {e->shape.batch, e->shape.seq, c->n_heads, c->n_kv_heads,
+                                    c->head_dim,    false,        0};
     struct tsr_module *projection[3] = {a->q, a->k, a->v};
     struct tsr_tensor *part[3] = {NULL};
     (void)self;

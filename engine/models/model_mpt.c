@@ -62,7 +62,7 @@ static void attention_forward(struct tsr_engine *e, struct tsr_module *self, voi
     const struct mpt_attention *a = impl;
     const struct tsr_mpt_config *c = &a->m->c;
     struct tsr_attention_shape shape = {
-        e->shape.batch, e->shape.seq, c->n_heads, c->n_heads, c->d_model / c->n_heads, false};
+        e->shape.batch, e->shape.seq, c->n_heads, c->n_heads, c->d_model / c->n_heads, false, 0};
     struct tsr_tensor *qkv = tsr_call(e, a->wqkv, x), *part[3];
     tsr_op_split3(e, qkv, c->d_model, c->d_model, false, part);
     struct tsr_tensor *context = c->unpad ? unpadded_attention(e, part, &shape)

@@ -44,6 +44,7 @@ struct tsr_tensor *tsr_op_layer_norm(struct tsr_engine *engine, struct tsr_tenso
 struct tsr_attention_shape {
     uint64_t batch, seq, heads, kv_heads, head_dim;
     bool full;
+    double scale; /* of the scores; 0: 1 / sqrt(head_dim) */
 };
 /* Rotary embedding of x (T, heads d), in fp32, with the angles of positions 0 ... seq - 1; the
  * result has the dtype of x. */

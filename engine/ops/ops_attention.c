@@ -2,8 +2,6 @@
  * and memory-efficient; and the padding taken away before it and put back after. Order and sizes of
  * allocations: operators.md, sections 7 and 9.
  */
-#include <math.h>
-
 #include "engine/ops/ops_common.h"
 
 /* ---- attention kernels ----------------------------------------------------------------------- */
@@ -66,11 +64,6 @@ enum { FLASH = 1, PADDED = 2, MASKED = 4, FULL = 8 };
 static bool is_causal(uint64_t flags)
 {
     return !(flags & (MASKED | FULL));
-}
-
-static double scale_of(const struct tsr_attention_shape *s)
-{
-    return 1 / sqrt((double)s->head_dim);
 }
 
 static struct tsr_attention_shape shape_of(const struct tsr_node *node)
@@ -306,8 +299,8 @@ static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *
         padded[i] = pad(e, qkv[i], s->head_dim, wide.head_dim,
                         heads > 1 ? TSR_LAYOUT_HEADS : TSR_LAYOUT_TOKENS);
     }
-    struct tsr_tensor *whole =
-        fused_attention(e, padded, &wide, NULL, FLASH | PADDED | (s->full ? FULL : 0), scale_of(s));
+    struct tsr_tensor *whole = fused_attention(
+        e, padded, &wide, NULL, FLASH | PADDED | (s->full ? FULL : 0), tsr__attention_scale(s));
     struct tsr_tensor *part =
         tsr__slice_heads(e, whole, wide.head_dim, s->head_dim, 0, TSR_LAYOUT_TOKENS);
     tsr_release(e, whole);
@@ -361,12 +354,12 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *e, struct tsr_tensor *q,
     bool padded = s.head_dim % 8 != 0;
     unsigned full = s.full ? FULL : 0;
     if (variant == TSR_SDPA_FLASH && half && !padded)
-        return fused_attention(e, qkv, &s, NULL, FLASH | full, scale_of(&s));
+        return fused_attention(e, qkv, &s, NULL, FLASH | full, tsr__attention_scale(&s));
     if (variant == TSR_SDPA_FLASH && half)
         o = padded_flash(e, qkv, &s);
     else if (variant != TSR_SDPA_MATH && q->dtype != TSR_F64 && s.kv_heads == s.heads &&
              s.head_dim % (half ? 8 : 4) == 0)
-        return fused_attention(e, qkv, &s, NULL, full, scale_of(&s));
+        return fused_attention(e, qkv, &s, NULL, full, tsr__attention_scale(&s));
     else
         o = tsr__math_attention(e, qkv, &s, NULL);
     bool sliced = variant == TSR_SDPA_FLASH && half;
@@ -405,7 +398,7 @@ struct tsr_tensor *tsr__masked_attention(struct tsr_engine *e, struct tsr_tensor
     struct tsr_tensor *o = NULL;
     if (e->config.attention != TSR_SDPA_MATH && s.head_dim % (half ? 8 : 4) == 0) {
         mask = aligned_mask(e, &s, mask);
-        o = fused_attention(e, qkv, &s, mask, MASKED, scale_of(&s));
+        o = fused_attention(e, qkv, &s, mask, MASKED, tsr__attention_scale(&s));
     } else {
         o = tsr__math_attention(e, qkv, &s, mask);
         if (o && s.heads > 1)

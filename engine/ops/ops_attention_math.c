@@ -2,8 +2,6 @@
  * everything is fp32, and transformers' eager attention. Order, sizes and lifetimes of the math
  * backend: operators.md, sections 7 (the numbered list) and 9.
  */
-#include <math.h>
-
 #include "engine/ops/ops_common.h"
 
 /* ---- products -------------------------------------------------------------------------------- */
@@ -147,7 +145,7 @@ static struct tsr_tensor *scaled(struct tsr_engine *e, const struct tsr_attentio
                                  struct tsr_tensor *x)
 {
     return tsr__op_unary_by(e, x, "mul_scalar", tsr__wide(x), tsr__backward_scale,
-                            TSR_SAVES_NOTHING, 1 / sqrt(sqrt((double)s->head_dim)));
+                            TSR_SAVES_NOTHING, sqrt(tsr__attention_scale(s)));
 }
 
 /* Batched products want one batch dimension: with more than one sequence and more than one head a
@@ -323,7 +321,7 @@ struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor 
         bool grouped = i > 0 && qkv[i]->dims[1] < s->heads * s->head_dim;
         t[i] = tsr__op_repeat(e, qkv[i], grouped ? times : 1, s->head_dim, true, TSR_LAYOUT_TOKENS);
     }
-    struct tsr_tensor *scores = bmm(e, s, t[0], t[1], SCORES, 1 / sqrt((double)s->head_dim));
+    struct tsr_tensor *scores = bmm(e, s, t[0], t[1], SCORES, tsr__attention_scale(s));
     struct tsr_tensor *wide = tsr_op_cast(e, scores, tsr__wide(scores));
     tsr_release(e, scores);
     struct tsr_tensor *p32 = softmax(e, wide, false, !s->full);

@@ -4,6 +4,8 @@
 #ifndef TSR_ENGINE_OPS_COMMON_H
 #define TSR_ENGINE_OPS_COMMON_H
 
+#include <math.h>
+
 #include "engine/graph/engine.h"
 #include "engine/layout/layout.h"
 #include "engine/ops/ops.h"
@@ -161,6 +163,12 @@ struct tsr_tensor *tsr__op_unpad(struct tsr_engine *e, struct tsr_tensor *x,
                                  const struct tsr_unpadding *u);
 struct tsr_tensor *tsr__op_pad(struct tsr_engine *e, struct tsr_tensor *x,
                                const struct tsr_unpadding *u);
+
+/* What the scores of attention are multiplied with. */
+static inline double tsr__attention_scale(const struct tsr_attention_shape *s)
+{
+    return s->scale > 0 ? s->scale : 1 / sqrt((double)s->head_dim);
+}
 
 /* Attention by plain matrix products (ops_attention_math.c), q (T, H d), k and v (T, J d). */
 /* mask NULL: causal, or none where the shape is full. */

@@ -92,9 +92,9 @@ MODELS = {
         ("vocab_size", 44, CHANGES), ("n_inner", 24, CHANGES), ("activation_function", "gelu", CHANGES),
         ("activation_function", "relu", CHANGES), ("activation_function", "silu", CHANGES),
         ("activation_function", "gelu_fast", REFUSED), ("tie_word_embeddings", False, CHANGES),
-        ("layer_norm_epsilon", 0.1, CHANGES), ("initializer_range", 0.2, CHANGES), ("scale_attn_weights", False, REFUSED),
-        ("scale_attn_by_inverse_layer_idx", True, REFUSED), ("reorder_and_upcast_attn", True, REFUSED),
-        ("add_cross_attention", True, REFUSED), ("resid_pdrop", 0.1, REFUSED), ("embd_pdrop", 0.1, REFUSED),
+        ("layer_norm_epsilon", 0.1, CHANGES), ("initializer_range", 0.2, CHANGES), ("scale_attn_weights", False, CHANGES),
+        ("scale_attn_by_inverse_layer_idx", True, "same"), ("reorder_and_upcast_attn", True, REFUSED),
+        ("scale_attn_weights", "x", REFUSED), ("add_cross_attention", True, REFUSED), ("resid_pdrop", 0.1, REFUSED), ("embd_pdrop", 0.1, REFUSED),
         ("attn_pdrop", 0.1, REFUSED), ("hidden_act", "relu", REFUSED), ("n_ctx", 8, "same"), ("summary_first_dropout", 0.1, "same")]),
     "mpt": (MPT, [
         ("d_model", 32, CHANGES), ("n_heads", 4, CHANGES), ("n_layers", 2, CHANGES), ("expansion_ratio", 2, CHANGES),

@@ -244,8 +244,6 @@ static tsr_status check_gpt2(struct tsr_model *model)
     const struct tsr_yaml_node *root = model->doc.root;
     for (size_t i = 0; i < sizeof drops / sizeof *drops; i++)
         TSR_TRY(tsr_hf_only_number(model, root, "", drops[i], 0));
-    TSR_TRY(tsr_hf_only(model, root, "", "scale_attn_weights", "true"));
-    TSR_TRY(tsr_hf_only(model, root, "", "scale_attn_by_inverse_layer_idx", "false"));
     TSR_TRY(tsr_hf_only(model, root, "", "reorder_and_upcast_attn", "false"));
     return tsr_hf_only(model, root, "", "add_cross_attention", "false");
 }
@@ -257,7 +255,7 @@ static tsr_status read_gpt2(struct tsr_model *model)
     static const enum tsr_activation kinds[] = {TSR_ACT_GELU_NEW, TSR_ACT_GELU, TSR_ACT_GELU_TANH,
                                                 TSR_ACT_RELU, TSR_ACT_SILU};
     struct tsr_gpt2_config *c = &model->gpt2;
-    bool tied = true;
+    bool tied = true, scaled = true;
     size_t act = 0;
     model->family = TSR_FAMILY_GPT2;
     TSR_TRY(tsr_hf_size(model, "n_embd", &c->n_embd));
@@ -270,6 +268,9 @@ static tsr_status read_gpt2(struct tsr_model *model)
     TSR_TRY(tsr_hf_word_or(model, "activation_function", acts, &act));
     c->act = kinds[act];
     TSR_TRY(check_gpt2(model));
+    TSR_TRY(tsr_hf_bool_or(model, "scale_attn_weights", true, &scaled));
+    c->unscaled = !scaled;
+    TSR_TRY(tsr_hf_bool_or(model, "scale_attn_by_inverse_layer_idx", false, &c->scale_by_layer));
     TSR_TRY(tsr_hf_bool_or(model, "tie_word_embeddings", true, &tied));
     c->untied = !tied;
     TSR_TRY(tsr_hf_number_or(model, model->doc.root, "layer_norm_epsilon", &c->norm_eps));
