@@ -422,7 +422,7 @@ CONTEXTS = {
     "tiers": {"cluster": "racks-of-two", "model": "long.json", "seq": 4096},
     "fp8": {"dialect": "compile", "precision": {"linear": "fp8_tensorwise"}},
     "long": {"model": "long.json", "seq": 4096}, "mpt": {"model": "mpt.json", "attention_unpad": True},
-    "card": {"mirror": True, "optimizer": {"variant": "fused"}}, "tight": {"allocator": {"limit": "card"}},
+    "card": {"mirror": True, "optimizer": {"variant": "fused"}}, "root": {"wrap": "root"}, "tight": {"allocator": {"limit": "card"}},
 }
 RECORDED = "tests/oracle/train/recorded"
 
@@ -513,7 +513,7 @@ ROWS = {
     "batch": ("fsdp", "3"), "seq": ("fsdp", "16"), "accumulation.steps": ("fsdp", "2"), "accumulation.mode": ("steps", "no_reduce"),
     "iterations": ("fsdp", "4"), "phases": ("fsdp", "[init, step]"), "init": ("fsdp", "device"), "precision.master": ("fsdp", "bf16"),
     "precision.param": ("fsdp", "none"), "precision.reduce": ("fsdp", "none"), "precision.linear": ("fsdp", "fp8_delayed"),
-    "precision.output": ("f32", "bf16"), "optimizer.name": ("fsdp", "sgd"), "optimizer.variant": ("fsdp", "fused"),
+    "precision.output": ("root", "f32"), "optimizer.name": ("fsdp", "sgd"), "optimizer.variant": ("fsdp", "fused"),
     "optimizer.state": ("fsdp", "bf16"), "clip": ("fsdp", "true"), "optimizer.momentum": ("sgd", "false"),
     "optimizer.nesterov": ("run sgd", "true"), "optimizer.maximize": ("run", "true"), "train.dampening": ("run sgd", "0.5"),
     "loss.kernel": ("fsdp", "flash_attn"), "loss.metrics": ("fsdp", "2"), "loss.read": ("fsdp", "true"), "loss.chunks": ("fsdp", "2"),
