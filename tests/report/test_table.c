@@ -244,7 +244,7 @@ static void test_markdown__a_host_that_is_too_small(void **state)
     assert_non_null(strstr(text, "and its ranks need more memory than their host has"));
     free(text);
     text = table_of("csv", &rows[2], 1);
-    assert_non_null(strstr(text, ",unknown,0,0,,0,init,0,"));
+    assert_non_null(strstr(text, ",unknown,0,0,,,init,0,"));
     free(text);
 }
 

@@ -75,6 +75,23 @@ host 500000
 works plan "$study" --set world=5 --strategy none --set 'plan.space={offload: [none, cpu_pinned]}' --set 'phases=[step1,save]' --set save=full_rank0 --out "$tmp/plan"
 has "$tmp/plan/plan.csv" host_verdict,host_required_bytes_per_node ,yes, ,no,
 
+# Ranks without GPUs have their device memory in the host, too.
+cat >"$tmp/node-cores.json" <<'J'
+{"kind": "node", "name": "cores", "description": "no GPUs", "gpu": "rtx-4090", "gpus_per_node": 2,
+ "intra_node": {"type": "shared_memory", "bandwidth_bytes_per_s_per_gpu_per_direction": 1e10}, "nics": null,
+ "host": {"memory_bytes": 100000000, "cores": 2}}
+J
+works compare "$study" --set cluster=node-cores.json --only none --format json
+has "$out" '"host_verdict": "no"' '"host_memory_bytes_per_node": 100000000'
+cp "$out" "$tmp/cores.json"
+checks=$((checks + 1))
+"$python" - "$tmp/cores.json" <<'P' || complain "device memory of ranks without GPUs is not in the host"
+import json, sys
+row = json.load(open(sys.argv[1]))["rows"][0]
+own = row["host_bytes"] + row["pinned_bytes"]
+assert row["host_required_bytes_per_node"] == 2 * (row["most_reserved_bytes"] + own), row
+P
+
 # Another number of GPUs is another host: nothing is known of it.
 works compare "$study" --set world=3 --set cluster.gpus=3 --only full --format json
 has "$out" '"host_memory_bytes_per_node": null' '"host_verdict": "unknown"'

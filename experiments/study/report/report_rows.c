@@ -158,6 +158,17 @@ struct value {
     double real;
 };
 
+/* Without ranks there is no sum of them (of a run); the memory of the host may not be stated. */
+static bool is_known_of_host(const struct tsr_row *row, const struct column *column)
+{
+    size_t begin = AT(node_host), end = begin + sizeof row->node_host;
+    if (column->offset < begin || column->offset >= end || column->type == HOST_VERDICT)
+        return true;
+    bool needs_memory =
+        column->offset == AT(node_host.memory) || column->offset == AT(node_host.shortfall);
+    return row->node_host.ranks && (!needs_memory || row->node_host.memory);
+}
+
 static struct value value_of(const struct tsr_row *row, const struct column *column)
 {
     const void *at = (const char *)row + column->offset;
@@ -214,10 +225,9 @@ static struct value value_of(const struct tsr_row *row, const struct column *col
     /* The file says `null` where the card's memory is unknown, or what retries cost. */
     bool of_card = column->offset == AT(usable_bytes) || column->offset == AT(fit.left) ||
                    column->offset == AT(fit.left_surely);
-    bool is_host = column->offset == AT(node_host.memory);
     if (column->type == U64 && of_card && row->usable_bytes == 0)
         value.known = false;
-    if (is_host && row->node_host.memory == 0)
+    if (!is_known_of_host(row, column))
         value.known = false;
     if (column->offset == AT(retry_s) && value.real < 0)
         value.known = false;
@@ -344,13 +354,14 @@ static json_t *value_json(const struct value *value)
     }
 }
 
-static json_t *section_json(const struct tsr_section_peak *s)
+static json_t *section_json(const struct tsr_row *row, const struct tsr_section_peak *s)
 {
-    return json_pack("{sIsIsIsIsIsoss}", "peak_allocated_bytes", (json_int_t)s->allocated,
+    json_t *node = row->node_host.ranks ? json_integer((json_int_t)s->node_host) : json_null();
+    return json_pack("{sIsIsIsIsososs}", "peak_allocated_bytes", (json_int_t)s->allocated,
                      "peak_reserved_bytes", (json_int_t)s->reserved, "host_bytes",
                      (json_int_t)s->host, "pinned_bytes", (json_int_t)s->pinned,
-                     "host_bytes_per_node", (json_int_t)s->node_host, "peak_module",
-                     text_json(s->module), "peak_phase", s->phase);
+                     "host_bytes_per_node", node, "peak_module", text_json(s->module), "peak_phase",
+                     s->phase);
 }
 
 /* Sections that the run has, by name. */
@@ -361,7 +372,8 @@ static bool add_sections(json_t *out, const struct tsr_row *row)
         return false;
     for (int i = 0; i < TSR_N_SECTIONS && !row->failure[0]; i++)
         if (row->sections[i].there &&
-            json_object_set_new(sections, section_names[i], section_json(&row->sections[i])) != 0)
+            json_object_set_new(sections, section_names[i], section_json(row, &row->sections[i])) !=
+                0)
             return false;
     return true;
 }

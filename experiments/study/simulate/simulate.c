@@ -456,7 +456,7 @@ static tsr_status replay_classes(const struct tsr_job *job, const struct tsr_emi
     for (uint32_t i = 0; i < emission->n_classes && status == TSR_OK; i++)
         status = replay_class(emission, &emission->classes[i], shares,
                               use.bytes + (size_t)i * use.n_programs, row);
-    if (status == TSR_OK)
+    if (status == TSR_OK && emission->fit.is_known) /* a run leaves the programs of one rank */
         take_node_host(job, emission, &use, row);
     tsr_host_use_fini(&use);
     return status;
@@ -489,10 +489,8 @@ tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emi
 {
     TSR_TRY(replay_classes(job, emission, row));
     row->fit = emission->fit;
-    if (!row->fit.is_known) { /* it ran, and on another host */
-        row->node_host.verdict = TSR_HOST_UNKNOWN;
+    if (!row->fit.is_known) /* it ran: nobody emitted it */
         TSR_TRY(tsr_fit_measured(job, emission, row->most_reserved, &row->fit));
-    }
     row->fits = row->node_host.verdict == TSR_HOST_TOO_SMALL ? TSR_FITS_NO : row->fit.verdict;
     take_outside(job, row);
     row->show_sections = job->settings->phases;
