@@ -209,6 +209,8 @@ def misfit(what, change, *words):
 def experiments():
     anew = "python -m tessera trace"
     misfit("another dtype", {"precision": {"param": "none"}}, "precision.param", anew, "--dtype")
+    misfit("weights in bf16", {"precision": {"master": "bf16", "param": "none"}}, "precision.master", "model.to(torch.bfloat16)")
+    proposals()
     misfit("another batch", {"batch": 3}, "batch: found 3", anew, "--batch 3")
     misfit("another checkpointing", {"checkpoint": "full"}, anew, "--checkpoint full")
     misfit("a choice that traces lack", {"checkpoint": 3}, "checkpoint", "allowed")
@@ -235,6 +237,19 @@ def experiments():
     for api in ("replicate", "hsdp"):
         status, out, err = run("check", experiment(both), "--strategy", api)
         check(f"check of {api}", status == 0 and "nothing found" in out, err or out)
+
+
+def proposals():
+    """The command that a line proposes has a dtype that the tracer takes, and keeps autocast."""
+    with open(os.path.join(SOURCE, "experiments", "torch", "tessera", "api.py")) as f:
+        known = re.search(r'^DTYPES = \((.*)\)', f.read(), re.M).group(1)
+    autocast = "t5-tiny-2ranks-autocast-dropout"
+    for name, param, wanted in ((NAME, "none", "none"), (NAME, "f32", "fp32"), (NAME, "f16", "fp16"),
+                                (autocast, "bf16", "bf16"), (autocast, "none", "autocast-bf16")):
+        keys = {"precision": {"param": param}, "strategies": {"fsdp": {}}, "batch": 99}
+        status, _, err = run("compare", experiment(keys, name))
+        found = re.search(r"--dtype (\S+)", err)
+        check(f"a command for {param}", status == 2 and found and found.group(1) == wanted and f'"{wanted}"' in known, err)
 
 
 def utilisation():

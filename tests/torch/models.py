@@ -176,6 +176,18 @@ def mixture():
     return Mixture(), {"x": torch.empty(64, WIDTH)}, loss
 
 
+def pair():
+    """As most loops have it: what the model takes, and the label, which only the loss takes."""
+    batch = torch.empty(8, WIDTH), torch.zeros(8, dtype=torch.int64)
+    return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 10)), batch, \
+        lambda output, batch: F.cross_entropy(output.float(), batch[1])
+
+
+def low_precision():
+    model, batch, measure = net("ok")
+    return model.to(torch.bfloat16), batch, measure
+
+
 class Apply(nn.Module):
     """A layer, then a function inside a module of its own."""
 

@@ -107,6 +107,20 @@ class Variants(unittest.TestCase):
         self.assertEqual((found["param_dtype"], found["autocast"]), (None, "bfloat16"))
 
 
+class Batches(unittest.TestCase):
+    def test_a_tuple_is_passed_by_place_as_far_as_forward_takes_it(self):
+        self.assertEqual([i[1:] for i in trace("pair").content["variants"][0]["inputs"]],
+                         [[[8, 64], "float32"], [[8], "int64"]])
+
+
+class Dtypes(unittest.TestCase):
+    def test_weights_keep_the_dtype_that_the_function_made(self):
+        for dtype, found in (("bf16", "bfloat16"), ("none", None)):
+            traced = trace("low_precision" if dtype == "bf16" else "ok", dtype=dtype).content
+            self.assertEqual(traced["variants"][0]["conditions"]["param_dtype"], found)
+            self.assertEqual({p[2] for p in traced["params"]}, {"bfloat16" if found else "float32"})
+
+
 class Libraries(unittest.TestCase):
     def test_triangular_systems_allocate_their_result_and_no_scratch(self):
         """As PyTorch's host code asks: the result, and in a batch two arrays of addresses."""

@@ -28,11 +28,17 @@ static const char *checkpoint_of(const struct tsr_settings *s)
     return s->ckpt_every == 2 && s->ckpt_first <= 1 ? "every2" : NULL; /* the first one, too */
 }
 
+/* --dtype of the tracer for a policy's parameters; under autocast they stay as they are. */
 static const char *torch_dtype(tsr_dtype dtype)
 {
     static const char *const names[] = {
         [TSR_F32] = "fp32", [TSR_BF16] = "bf16", [TSR_F16] = "fp16"};
     return dtype == TSR_F32 || dtype == TSR_BF16 || dtype == TSR_F16 ? names[dtype] : "none";
+}
+
+static tsr_dtype effective(tsr_dtype dtype)
+{
+    return dtype == TSR_F32 ? TSR_DTYPE_NONE : dtype;
 }
 
 /* Writes the command that traces what the keys ask for, as a shell reads it; one that has no room
@@ -41,7 +47,10 @@ static void say_command(const struct tsr_job *job, char *out, size_t size)
 {
     const struct tsr_settings *s = job->settings;
     const struct tsr_traced_file *t = job->model.trace;
-    const char *checkpoint = checkpoint_of(s);
+    const char *checkpoint = checkpoint_of(s), *dtype = torch_dtype((tsr_dtype)s->param);
+    const char *autocast = t->n_variants ? t->variants[0].autocast : NULL;
+    if (autocast && effective((tsr_dtype)s->param) == TSR_DTYPE_NONE)
+        dtype = tsr_dtype_parse(autocast) == TSR_F16 ? "autocast-fp16" : "autocast-bf16";
     char more[96] = "";
     if (tsr_setting_at(s, "batch"))
         snprintf(more, sizeof more, " --batch %llu", (unsigned long long)s->batch);
@@ -52,7 +61,7 @@ static void say_command(const struct tsr_job *job, char *out, size_t size)
         snprintf(more + strlen(more), sizeof more - strlen(more), " --checkpoint %s", checkpoint);
     char *source = tsr_shell_text(t->source), *path = tsr_shell_text(job->model.path);
     int n = source && path ? snprintf(out, size, "python -m tessera trace %s%s --dtype %s -o %s",
-                                      source, more, torch_dtype((tsr_dtype)s->param), path)
+                                      source, more, dtype, path)
                            : -1;
     if (n < 0 || (size_t)n >= size)
         snprintf(out, size, "python -m tessera trace");
@@ -115,14 +124,17 @@ static tsr_status refuse_variant(const struct tsr_job *job)
 
 /* ---- what the trace decided ------------------------------------------------------------------ */
 
-static tsr_dtype effective(tsr_dtype dtype)
-{
-    return dtype == TSR_F32 ? TSR_DTYPE_NONE : dtype;
-}
-
 static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_trace_variant *v)
 {
     const struct tsr_settings *s = job->settings;
+    if (s->master != TSR_F32)
+        return tsr_node_error(
+            tsr_job_at(job, "precision.master"),
+            "precision.master: found %s beside model %s, which was traced with the "
+            "dtypes that its function gave the parameters; allowed: f32, and weights "
+            "in another dtype made there (model.to(torch.bfloat16), traced with "
+            "--dtype bf16, precision.param: bf16)",
+            tsr_dtype_name((tsr_dtype)s->master), job->model.name);
     tsr_dtype traced = v->param_dtype ? tsr_dtype_parse(v->param_dtype) : TSR_DTYPE_NONE;
     if (effective((tsr_dtype)s->param) != effective(traced))
         return refuse(job, "precision.param", torch_dtype((tsr_dtype)s->param),
@@ -133,16 +145,14 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
     const struct {
         const char *key, *allowed;
         bool found;
-    } misfits[] = {
-        {"precision.master", "f32 (the trace has the dtypes of parameters)", s->master != TSR_F32},
-        {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
-        {"dialect", "eager", s->dialect != TSR_DIALECT_EAGER},
-        {"tp", "1", s->tp > 1},
-        {"loss.chunks", "1", s->loss_chunks > 1},
-        {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
-        {"loss.metrics", "0", s->metrics > 0},
-        {"phases", "without eval", s->phases >> TSR_SECTION_EVAL & 1},
-        {"api", "fully_shard, replicate or ddp", s->api == TSR_API_FSDP1}};
+    } misfits[] = {{"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
+                   {"dialect", "eager", s->dialect != TSR_DIALECT_EAGER},
+                   {"tp", "1", s->tp > 1},
+                   {"loss.chunks", "1", s->loss_chunks > 1},
+                   {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
+                   {"loss.metrics", "0", s->metrics > 0},
+                   {"phases", "without eval", s->phases >> TSR_SECTION_EVAL & 1},
+                   {"api", "fully_shard, replicate or ddp", s->api == TSR_API_FSDP1}};
     for (size_t i = 0; i < sizeof misfits / sizeof misfits[0]; i++) {
         char found[64] = "?";
         if (!misfits[i].found)

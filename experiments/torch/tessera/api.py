@@ -8,7 +8,7 @@ import tempfile
 from . import program, start
 from .errors import Refused
 
-DTYPES = ("bf16", "fp16", "fp32", "autocast-bf16", "autocast-fp16")
+DTYPES = ("bf16", "fp16", "fp32", "none", "autocast-bf16", "autocast-fp16")
 CHECKPOINTS = ("none", "full", "every2", "selective")
 SDPA = ("flash", "efficient", "math")
 
@@ -17,7 +17,8 @@ def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=
           readbacks=None, load_factor=1.0):
     """Traces `FILE.py:FUNCTION`, whose function returns (model, batch, loss function).
 
-    dtype: what parameters are computed in (the policy's param_dtype), or autocast-bf16.
+    dtype: what parameters are computed in (the policy's param_dtype), or autocast-bf16. none: no cast, each is
+    computed in the dtype that the function made it with; fp32 says the same of the usual weights.
     batch, seq: a number or several, given to the function as arguments of these names.
     checkpoint: none, full, every2, selective; one or several, over the model's blocks.
     blocks: patterns of module names ('model.layers.*'); found without, where the model has one list.

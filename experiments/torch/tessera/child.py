@@ -11,7 +11,7 @@ from . import file, real, scenario, source, tracer
 from .errors import Refused
 
 # The command line's dtypes: what parameters are computed in, and what autocast casts to.
-DTYPES = {"bf16": (torch.bfloat16, None), "fp16": (torch.float16, None), "fp32": (None, None),
+DTYPES = {"bf16": (torch.bfloat16, None), "fp16": (torch.float16, None), "fp32": (None, None), "none": (None, None),
           "autocast-bf16": (None, torch.bfloat16), "autocast-fp16": (None, torch.float16)}
 
 

@@ -125,7 +125,16 @@ def call(module, batch):
         known = inspect.signature(module.forward).parameters
         everything = any(p.kind is p.VAR_KEYWORD for p in known.values())
         return module(**{k: v for k, v in batch.items() if everything or k in known})
-    return module(*batch) if isinstance(batch, (tuple, list)) else module(batch)
+    return module(*batch[:places(module)]) if isinstance(batch, (tuple, list)) else module(batch)
+
+
+def places(module):
+    """How many arguments by place a module's forward takes; None: any number."""
+    known = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    if inspect.Parameter.VAR_POSITIONAL in known:
+        return None
+    return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+               for kind in known)
 
 
 def own_loss(output, batch):
