@@ -74,6 +74,11 @@ with reshard 'reshard_after_forward: 0'
 fails 2 reshard.yaml:1 reshard_after_forward 0 "null, true, false" -- compare "$tmp/reshard.yaml"
 with wrap 'wrap: [{module: x}]'
 fails 2 wrap.yaml:1 module modules -- compare "$tmp/wrap.yaml"
+# A group of several modules, as Accelerate and torchtitan make it, needs a wrapped module around it.
+with tail 'wrap: [{modules: ["model.layers.*"]}, {modules: [model.norm, lm_head], group: true, reshard_after_forward: false}]'
+fails 2 tail.yaml:1 "a group of 2 modules, model.norm and others" "{modules: [\"\"]}" -- compare "$tmp/tail.yaml"
+with tailed 'wrap: [{modules: ["model.layers.*"]}, {modules: [model.norm, lm_head], group: true, reshard_after_forward: false}, {modules: [""]}]'
+works compare "$tmp/tailed.yaml"
 with pattern 'wrap: [{modules: ["nothing.*"]}]'
 fails 2 pattern.yaml:1 "nothing.*" "matches no module" -- compare "$tmp/pattern.yaml"
 

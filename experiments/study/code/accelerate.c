@@ -19,22 +19,56 @@ static bool is_per_block(const struct tsr_code_job *c, const struct tsr_modules 
     return true;
 }
 
-/* "true" or "false"; *exact: as the strategy has it for all modules. */
-static const char *reshard_of(const struct tsr_code_job *c, bool *exact)
+static const struct tsr_wrap_call *find_call(const struct tsr_wrapping *w,
+                                             const struct tsr_modules *modules)
+{
+    for (size_t i = 0; i < w->n_calls; i++) {
+        const struct tsr_modules *of = &w->calls[i].modules;
+        if (of->n == modules->n && !memcmp(of->items, modules->items, of->n * sizeof *of->items))
+            return &w->calls[i];
+    }
+    return NULL;
+}
+
+/* One call per block, one of the embedding, one of norm and head, which stay after forward, and one
+ * of the root: the groups of Accelerate since 1.15 (huggingface/accelerate, PR 4015). */
+static bool has_tail(const struct tsr_code_job *c, const struct tsr_modules *blocks)
+{
+    const struct tsr_wrapping *w = &c->wrapping;
+    struct tsr_modules before, after;
+    if (w->n_calls != blocks->n + 3 || !tsr_code_wraps_root(w) ||
+        tsr_find_sides(c->job, c->engine, blocks, &before, &after) != TSR_OK)
+        return false;
+    const struct tsr_wrap_call *tail = find_call(w, &after);
+    bool has = before.n == 1 && after.n == 2 && find_call(w, &before) && tail &&
+               tail->reshard.kind == TSR_RESHARD_FALSE;
+    for (size_t i = 0; i < blocks->n && has; i++)
+        has = find_call(w, &(struct tsr_modules){.items = &blocks->items[i], .n = 1}) != NULL;
+    free(before.items);
+    free(after.items);
+    return has;
+}
+
+/* "true" or "false"; *exact: as the strategy has it for all modules but the last group of
+ * has_tail().
+ */
+static const char *reshard_of(const struct tsr_code_job *c, bool tail, bool *exact)
 {
     const struct tsr_wrapping *w = &c->wrapping;
     enum tsr_reshard_kind kind = w->n_calls ? w->calls[0].reshard.kind : TSR_RESHARD_TRUE;
     bool older = c->settings->api == TSR_API_FSDP1; /* whose root is as the others */
     *exact = older || kind == TSR_RESHARD_TRUE || kind == TSR_RESHARD_FALSE;
     for (size_t i = 0; i < w->n_calls; i++)
-        *exact = *exact && w->calls[i].reshard.kind == kind;
+        *exact =
+            *exact && (w->calls[i].reshard.kind == kind || (tail && w->calls[i].modules.n == 2));
     return kind == TSR_RESHARD_FALSE ? "false" : "true";
 }
 
 static void put_fsdp1(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     static const char *const prefetch[] = {"BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"};
-    bool exact, keeps = !strcmp(reshard_of(c, &exact), "false"), hybrid = c->job->mesh.n_dims == 2;
+    bool exact, keeps = !strcmp(reshard_of(c, false, &exact), "false"),
+                hybrid = c->job->mesh.n_dims == 2;
     tsr_code_add(to, "  fsdp_backward_prefetch: %s\n",
                  prefetch[c->settings->fsdp1_backward_prefetch]);
     tsr_code_add(to, "  fsdp_forward_prefetch: %s\n",
@@ -59,7 +93,8 @@ static void put_fsdp(const struct tsr_code_job *c, const struct tsr_modules *blo
     if (s->api == TSR_API_FSDP1)
         put_fsdp1(c, to);
     else
-        tsr_code_add(to, "  fsdp_reshard_after_forward: %s\n", reshard_of(c, &exact));
+        tsr_code_add(to, "  fsdp_reshard_after_forward: %s\n",
+                     reshard_of(c, has_tail(c, blocks), &exact));
     tsr_code_add(to, "  fsdp_state_dict_type: SHARDED_STATE_DICT\n");
     if (!whole && blocks->n && s->model_impl == TSR_IMPL_TRANSFORMERS) {
         tsr_code_add(to, "  fsdp_transformer_layer_cls_to_wrap: ");
@@ -86,14 +121,23 @@ static void put_differences(const struct tsr_code_job *c, const struct tsr_modul
 {
     const struct tsr_settings *s = c->settings;
     bool shards = s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_FSDP1, exact;
-    (void)reshard_of(c, &exact);
+    bool tail = s->api == TSR_API_FULLY_SHARD && has_tail(c, blocks);
+    (void)reshard_of(c, tail, &exact);
     if (s->api == TSR_API_REPLICATE)
         tsr_code_comment(to, "# ", 2,
                          "Not said: api=replicate: Accelerate has DistributedDataParallel.");
-    if (shards && c->wrapping.n_calls > 1 && !is_per_block(c, blocks))
+    if (tail)
         tsr_code_comment(to, "# ", 2,
-                         "Not said: wrap: Accelerate makes a group of each block, and one of the "
-                         "rest.");
+                         "Accelerate 1.15 or newer makes these groups: the embedding, each block, "
+                         "norm with head, and the rest.");
+    if (shards && c->wrapping.n_calls > 1 && !tail && !is_per_block(c, blocks))
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: wrap: Accelerate makes a group of each block, since 1.15 of "
+                         "the embedding, and of norm with head, and one of the rest.");
+    if (s->api == TSR_API_FULLY_SHARD && c->wrapping.n_calls > 1 && is_per_block(c, blocks))
+        tsr_code_comment(to, "# ", 2,
+                         "Accelerate before 1.15 makes these groups; newer releases have groups "
+                         "of the embedding, and of norm with head, too.");
     if (shards && !exact)
         tsr_code_comment(to, "# ", 2,
                          "Not said: reshard_after_forward: Accelerate has one value, true or "

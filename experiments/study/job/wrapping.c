@@ -131,6 +131,34 @@ static tsr_status add_entry(struct resolver *r, const struct tsr_wrap_entry *ent
     return status;
 }
 
+static bool has_inside(const struct tsr_module *outer, const struct tsr_module *inner)
+{
+    const char *of = tsr_module_fqn(outer), *fqn = tsr_module_fqn(inner);
+    size_t n = strlen(of);
+    return n == 0 || (!strncmp(fqn, of, n) && fqn[n] == '.');
+}
+
+/* PyTorch's root of a forward is one module: a group of several needs a wrapped module around it.
+ */
+static tsr_status check_root(const struct resolver *r)
+{
+    const struct tsr_wrapping *w = r->out;
+    for (size_t i = 0; i < w->n_calls; i++) {
+        const struct tsr_modules *group = &w->calls[i].modules;
+        bool has_root = group->n < 2;
+        for (size_t k = 0; k < w->n_calls && !has_root; k++)
+            has_root = w->calls[k].modules.n == 1 &&
+                       has_inside(w->calls[k].modules.items[0], group->items[0]);
+        if (!has_root)
+            return tsr_node_error(w->calls[i].entry->at,
+                                  "wrap: found a group of %zu modules, %s and others, and no "
+                                  "wrapped module around them; allowed: such a group beside "
+                                  "{modules: [\"\"]}, the root",
+                                  group->n, tsr_module_fqn(group->items[0]));
+    }
+    return TSR_OK;
+}
+
 static tsr_status find_calls(struct resolver *r)
 {
     const struct tsr_wrap_value *value = &r->job->settings->wrap;
@@ -148,7 +176,7 @@ static tsr_status find_calls(struct resolver *r)
     }
     for (size_t i = 0; i < value->n_entries; i++)
         TSR_TRY(add_entry(r, &value->entries[i]));
-    return TSR_OK;
+    return check_root(r);
 }
 
 /* ---- units ----------------------------------------------------------------------------------- */
