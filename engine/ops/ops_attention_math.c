@@ -27,6 +27,18 @@ static void emit_bmm(struct tsr_engine *e, const char *name, const struct tsr_at
     tsr__emit_gemm(e, name, in[0], in[1], NULL, out, &gemm);
 }
 
+struct sizes {
+    uint64_t dims[2];
+};
+
+/* The sizes of scores and weights (SCORES), or of queries, keys, values and results (WEIGHTED). */
+static struct sizes sizes_of(const struct tsr_attention_shape *s, int which)
+{
+    if (which == SCORES)
+        return (struct sizes){{s->batch * s->heads * s->seq, s->seq}};
+    return (struct sizes){{s->batch * s->seq, s->heads * s->head_dim}};
+}
+
 static uint8_t gradient_layout(const struct tsr_attention_shape *s, int which, int operand)
 {
     if (which == SCORES && operand == 1)
@@ -43,12 +55,13 @@ static void bmm_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
                                             {"bmm_grad_p", "bmm_grad_v"}};
     struct tsr_attention_shape s = shape_of(node);
     int which = (int)node->a[5];
-    struct tsr_tensor *in[2] = {tsr__node_saved(e, node, 0), tsr__node_saved(e, node, 1)};
+    struct tsr_tensor *in[2] = {tsr__node_factor(e, node, 0), tsr__node_factor(e, node, 1)};
     for (int i = 1; i >= 0; i--) {
-        if (!node->edges[i].node || !in[i])
+        if (!node->edges[i].node || !in[1 - i])
             continue;
-        grad_in[i] = tsr__tensor_like(e, in[i], (tsr_dtype)in[i]->dtype, TSR_CAT_TEMP);
         bool scores_like = which == WEIGHTED && i == 0;
+        struct sizes sizes = sizes_of(&s, scores_like ? SCORES : WEIGHTED);
+        grad_in[i] = tsr__tensor_new(e, (tsr_dtype)in[1 - i]->dtype, 2, sizes.dims, TSR_CAT_TEMP);
         emit_bmm(e, names[which][i], &s, node->number,
                  (struct tsr_tensor *[]){grad_out[0], in[1 - i]}, grad_in[i],
                  scores_like ? SCORES : WEIGHTED);
@@ -65,8 +78,7 @@ static struct tsr_tensor *bmm(struct tsr_engine *e, const struct tsr_attention_s
     if (!a || !b)
         return NULL;
     struct tsr_node *node = tsr__node_new(e, "Bmm", bmm_backward, (struct tsr_tensor *[]){a, b}, 2);
-    tsr__node_save(e, node, a);
-    tsr__node_save(e, node, b);
+    tsr__node_save_factors(e, node, a, b);
     if (node) {
         uint64_t sizes[TSR_MAX_DIMS] = {s->batch, s->seq,      s->heads,
                                         s->heads, s->head_dim, (uint64_t)which};
@@ -74,10 +86,9 @@ static struct tsr_tensor *bmm(struct tsr_engine *e, const struct tsr_attention_s
             node->a[i] = sizes[i];
         node->number = scale;
     }
-    uint64_t scores[2] = {s->batch * s->heads * s->seq, s->seq};
-    uint64_t result[2] = {s->batch * s->seq, s->heads * s->head_dim};
-    struct tsr_tensor *y = tsr__tensor_new(
-        e, (tsr_dtype)a->dtype, 2, which == SCORES ? scores : result, tsr__result_category(e));
+    struct sizes sizes = sizes_of(s, which);
+    struct tsr_tensor *y =
+        tsr__tensor_new(e, (tsr_dtype)a->dtype, 2, sizes.dims, tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
     emit_bmm(e, which == SCORES ? "bmm_scores" : "bmm_values", s, scale,

@@ -161,7 +161,7 @@ static void linear_backward(struct tsr_engine *e, struct tsr_node *node,
     struct tsr_tensor *g = grad_out[0];
     bool biased = node->a[3] & LINEAR_BIASED;
     struct tsr_tensor *x = NULL;
-    tsr__node_touch(e, node); /* a checkpointed region is recomputed before anything else */
+    tsr__node_touch(e, node); /* a checkpointed region is recomputed first, if something is saved */
     if (node->edges[EDGE_WEIGHT].node)
         x = tsr__node_saved(e, node, 0);
     if (biased && node->edges[EDGE_INPUT].node)
@@ -207,9 +207,12 @@ static struct tsr_tensor *linear(struct tsr_engine *e, struct tsr_tensor *x, str
         node->a[1] = out;
         node->a[2] = in;
         node->a[3] = flags | (b ? LINEAR_BIASED : 0);
+        /* each of the two is needed for the gradient of the other, and the bias needs neither */
         if (node->edges[EDGE_WEIGHT].node)
             tsr__node_save(e, node, x);
-        tsr__node_save_weight(e, node, w);
+        if (node->edges[EDGE_INPUT].node)
+            tsr__node_save_weight(e, node, w);
+        node->w[0] = w;
     }
     uint64_t dims[2] = {rows, out};
     bool kept = tsr__selective_keeps(e, true), reuse = kept && tsr__selective_reuses(e);

@@ -54,6 +54,11 @@ tsr_dtype tsr__promote(uint8_t a, uint8_t b);
 
 /* Keeps a result of the node's own operation: its storage, not the handle, or they would keep each
  * other. */
+/* Saves the factors of a product: each only if the other one, so edge 0 or 1, takes a gradient. */
+void tsr__node_save_factors(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *a,
+                            struct tsr_tensor *b);
+/* Returns a reference to factor 0 or 1, or NULL if it was not saved. */
+struct tsr_tensor *tsr__node_factor(struct tsr_engine *e, struct tsr_node *node, int i);
 void tsr__node_save_result(struct tsr_engine *e, struct tsr_node *node, const struct tsr_tensor *y);
 
 /* An operation on one tensor whose result has its shape: one kernel, and a node. */

@@ -395,7 +395,7 @@ static struct tsr_tensor *weight_grad(struct tsr_engine *e, const struct tsr_nod
 static void weigh_backward(struct tsr_engine *e, struct tsr_node *node,
                            struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
-    struct tsr_tensor *x = tsr__node_saved(e, node, 0), *w = node->w[0], *g = grad_out[0];
+    struct tsr_tensor *x = tsr__node_factor(e, node, 0), *w = node->w[0], *g = grad_out[0];
     struct tsr_tensor *full = NULL;
     bool weight_first = node->a[2], trains = node->edges[1].node != NULL;
     for (int i = 0; i < 2; i++) {
@@ -424,9 +424,12 @@ static struct tsr_tensor *weigh(struct tsr_engine *e, struct tsr_tensor *x, stru
         return NULL;
     struct tsr_tensor *in[2] = {x, w};
     struct tsr_node *node = tsr__node_new(e, "Mul", weigh_backward, in, 2);
-    tsr__node_save(e, node, x);
-    tsr__node_save_weight(e, node, w);
     if (node) {
+        if (node->edges[1].node)
+            tsr__node_save(e, node, x);
+        if (node->edges[0].node)
+            tsr__node_save_weight(e, node, w);
+        node->w[0] = w;
         node->a[0] = x->dims[0];
         node->a[1] = w->numel;
         node->a[2] = weight_first;

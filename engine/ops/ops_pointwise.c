@@ -199,22 +199,38 @@ void tsr__cast_grad(struct tsr_engine *e, struct tsr_tensor **g, tsr_dtype dtype
     *g = cast;
 }
 
+void tsr__node_save_factors(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor *a,
+                            struct tsr_tensor *b)
+{
+    if (node && node->edges[1].node)
+        tsr__node_save(e, node, a);
+    if (node && node->edges[0].node)
+        tsr__node_save(e, node, b);
+}
+
+struct tsr_tensor *tsr__node_factor(struct tsr_engine *e, struct tsr_node *node, int i)
+{
+    if (!node->edges[1 - i].node)
+        return NULL;
+    return tsr__node_saved(e, node, i == 1 && node->edges[1].node ? 1 : 0);
+}
+
 /* Second operand first (operators.md, section 3). Products of two dtypes are as wide as the result;
- * autograd casts them once all are made. */
+ * autograd casts them once all are made. a: dtypes of the operands */
 static void mul_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                          struct tsr_tensor **grad_in)
 {
-    struct tsr_tensor *a = tsr__node_saved(e, node, 0), *b = tsr__node_saved(e, node, 1);
+    struct tsr_tensor *a = tsr__node_factor(e, node, 0), *b = tsr__node_factor(e, node, 1);
     for (int i = 1; i >= 0; i--) {
         struct tsr_tensor *other = i == 1 ? a : b, *own = i == 1 ? b : a;
-        if (!node->edges[i].node || !other || !own)
+        if (!node->edges[i].node || !other)
             continue;
-        grad_in[i] = tsr__tensor_like(e, own, (tsr_dtype)grad_out[0]->dtype, TSR_CAT_TEMP);
+        grad_in[i] = tsr__tensor_like(e, own ? own : grad_out[0], (tsr_dtype)grad_out[0]->dtype,
+                                      TSR_CAT_TEMP);
         tsr__emit_pointwise(e, "mul", (struct tsr_tensor *[]){grad_out[0], other}, 2, grad_in[i]);
     }
     for (int i = 0; i < 2; i++)
-        if (grad_in[i] && (i ? b : a))
-            tsr__cast_grad(e, &grad_in[i], (tsr_dtype)(i ? b : a)->dtype);
+        tsr__cast_grad(e, &grad_in[i], (tsr_dtype)node->a[i]);
     tsr_release(e, a);
     tsr_release(e, b);
 }
@@ -238,8 +254,9 @@ struct tsr_tensor *tsr_op_mul(struct tsr_engine *e, struct tsr_tensor *a, struct
         return NULL;
     struct tsr_tensor *in[2] = {a, b};
     struct tsr_node *node = tsr__node_new(e, "Mul", mul_backward, in, 2);
-    tsr__node_save(e, node, a);
-    tsr__node_save(e, node, b);
+    tsr__node_save_factors(e, node, a, b);
+    for (int i = 0; node && i < 2; i++)
+        node->a[i] = in[i]->dtype;
     return promoted(e, node, "mul", in);
 }
 
@@ -327,16 +344,16 @@ struct tsr_tensor *tsr_op_cast(struct tsr_engine *e, struct tsr_tensor *x, tsr_d
 static void scale_backward(struct tsr_engine *e, struct tsr_node *node,
                            struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
-    struct tsr_tensor *x = tsr__node_saved(e, node, 0), *w = node->w[0];
-    struct tsr_tensor *mean = tsr__node_saved(e, node, 1);
-    if (x && node->edges[1].node) {
+    struct tsr_tensor *x = tsr__node_factor(e, node, 0), *w = node->w[0];
+    struct tsr_tensor *mean = tsr__node_factor(e, node, 1);
+    if (x) {
         grad_in[1] =
             tsr__tensor_like(e, w, (tsr_dtype)w->dtype, tsr__grad_category(e, node->edges[1].node));
         tsr__emit_pointwise(e, "scale_weight_grad", (struct tsr_tensor *[]){grad_out[0], x}, 2,
                             grad_in[1]);
     }
-    if (x && node->edges[0].node) {
-        grad_in[0] = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, TSR_CAT_TEMP);
+    if (mean) { /* the result, so its gradient, has the shape and the dtype of the input */
+        grad_in[0] = tsr__tensor_like(e, grad_out[0], (tsr_dtype)grad_out[0]->dtype, TSR_CAT_TEMP);
         tsr__emit_pointwise(e, "scale_input_grad", (struct tsr_tensor *[]){grad_out[0], mean}, 2,
                             grad_in[0]);
     }
@@ -355,8 +372,7 @@ struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor 
         tsr__node_new(e, "Scale", scale_backward, (struct tsr_tensor *[]){x, w}, 2);
     struct tsr_tensor *mean = tsr__tensor_new(e, tsr__wide(w), 1, &one, tsr__result_category(e));
     tsr__emit_pointwise(e, "mean_all", &w, 1, mean);
-    tsr__node_save(e, node, x);
-    tsr__node_save(e, node, mean);
+    tsr__node_save_factors(e, node, x, mean);
     if (node)
         node->w[0] = w;
     /* the mean has no dimensions, so its dtype does not widen the result */

@@ -29,11 +29,11 @@ enum { WORKERS = 2 };
 #ifdef TSR_TEST_CUDA
 #define TEST_EXECUTOR "cuda" /* ranks share a GPU */
 #define FIRST         1      /* the short form takes other scenarios than the host's */
-#define N_FOUND       36     /* without PyTorch's own races: a GPU has streams */
+#define N_FOUND       39     /* without PyTorch's own races: a GPU has streams */
 #else
 #define TEST_EXECUTOR "host"
 #define FIRST         0
-#define N_FOUND       38
+#define N_FOUND       41
 #endif
 
 struct scenario {

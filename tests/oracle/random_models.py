@@ -135,8 +135,12 @@ def ties(rng, root):
 
 def frozen(rng, root):
     named = [n for n, _ in modules.params(root)]
-    if rng.random() < 0.4:
+    pick = rng.random()
+    if pick < 0.4:
         return [rng.choice([m.fqn for m in root.walk() if m.fqn]) + ".**"]
+    if pick < 0.7:  # all of a prefix, then weights: products of which one factor takes a gradient, or only the bias
+        first = rng.randrange(len(named))
+        return [n for i, n in enumerate(named[:-2]) if i < first or (n.endswith("weight") and rng.random() < 0.5)]
     return rng.sample(named, min(len(named) - 1, rng.randint(1, 3)))
 
 
