@@ -11,6 +11,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/code/code.h"
+#include "experiments/study/compare/measured.h"
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/explain/what_if.h"
 #include "experiments/study/html/html.h"
@@ -113,34 +114,6 @@ const struct tsr_study_info *tsr_study_info(const struct tsr_study *study)
 
 /* ---- all strategies ---------------------------------------------------------------------- */
 
-/* The row of a run that `run --profile --out RUN` left, and in `out` the files behind it. */
-static tsr_status load_measured(const char *run, const char *out, struct tsr_row *row)
-{
-    char path[4096], name[256], to[4096];
-    json_t *summary;
-    snprintf(path, sizeof path, "%s/measured/summary.json", run);
-    tsr_status status = tsr_json_load(path, TSR_TEXT_VALUES, &summary);
-    const json_t *first = json_array_get(json_object_get(summary, "rows"), 0);
-    if (!first) {
-        json_decref(summary);
-        return tsr_fail(TSR_ECONFIG,
-                        "--measured: %s: found no profile (%s); allowed: the --out folder of "
-                        "tessera run --profile",
-                        path, status == TSR_OK ? "no rows" : tsr_error_text());
-    }
-    tsr__row_of_json(first, row);
-    row->measured = true;
-    json_decref(summary);
-    if (!out)
-        return TSR_OK;
-    tsr__folder_name(row->strategy, name, sizeof name);
-    snprintf(path, sizeof path, "%s/measured/%s", run, name);
-    snprintf(to, sizeof to, "%s/%s", out, name);
-    if (tsr_folder_copy(path, to) == TSR_OK)
-        return TSR_OK;
-    return tsr_fail(TSR_ECONFIG, "--measured: %s", tsr_error_text());
-}
-
 tsr_status tsr_study_compare(struct tsr_study *study, const struct tsr_compare_options *options,
                              struct tsr_comparison *out)
 {
@@ -155,8 +128,10 @@ tsr_status tsr_study_compare(struct tsr_study *study, const struct tsr_compare_o
     if (!out->rows)
         TSR_GOTO(failed, tsr_no_memory(NULL));
     if (options->measured)
-        TSR_GOTO(failed, load_measured(options->measured, dir, &out->rows[out->n++]));
+        TSR_GOTO(failed, tsr_measured_load(options->measured, dir, &out->rows[out->n++]));
     TSR_GOTO(failed, tsr_pool_run(study, dir, options->jobs, NULL, out->rows));
+    if (options->measured)
+        TSR_GOTO(failed, tsr_measured_check(study, &out->rows[out->n - 1]));
     return TSR_OK;
 failed:
     tsr_comparison_fini(out);

@@ -177,6 +177,8 @@ if "$TESSERA" run "$small" --on host --ranks 2 --strategy fsdp --set world=2 --s
     works compare "$small" --only fsdp --set world=2 --set batch=1 --set seq=32 --measured "$tmp/run" \
         --out "$tmp/beside"
     has "$out" fsdp-measured
+    has "$err" "note: fsdp-measured ran what is simulated: both program hashes are $(sed -n \
+        's/.*"program_hash": "\([0-9a-f]*\)".*/\1/p' "$tmp/run/measured/summary.json")"
     grep -q '^fsdp,' "$tmp/beside/compare.csv" || complain "what is simulated is not drawn"
     grep -q '^fsdp-measured,' "$tmp/beside/compare.csv" && complain "measured beside simulated"
     grep -q '^fsdp-measured,' "$tmp/beside/measured.csv" || complain "no measured.csv"
@@ -186,6 +188,8 @@ if "$TESSERA" run "$small" --on host --ranks 2 --strategy fsdp --set world=2 --s
         [ -s "$tmp/beside/measured-time.svg" ] || complain "no measured-time.svg"
         grep -q measured "$tmp/beside/compare-time.svg" && complain "compare-time.svg is not simulated alone"
     fi
+    works compare "$small" --only fsdp --set world=2 --set batch=1 --set seq=32 --measured "$tmp/run" --set clip=false
+    has "$err" "note: fsdp-measured ran another program (hash "
 else
     has "$err" "built without" # no executor in this build
 fi
