@@ -2,9 +2,10 @@
  *
  * A rank holds pageable buffers and page-locked memory (engine/graph/host_memory.h); on a node
  * whose ranks are threads or processes without GPUs (TSR_INTRA_MEMORY), also what its allocator
- * reserves. A node holds what its ranks hold. Nothing keeps the hosts of ranks in step within a
- * program, so the maxima of its ranks count as simultaneous there; programs follow one another.
- * Rank r is on node r / gpus_per_node. All nodes of a cluster have the same memory.
+ * reserves. A node holds what its ranks hold at a time. Ranks are in step as long as their programs
+ * allocate and free alike; from where they differ up to the next collective nothing keeps their
+ * hosts in step, so the maxima of the ranks count as simultaneous there. Rank r is on node
+ * r / gpus_per_node. All nodes of a cluster have the same memory.
  */
 #ifndef TSR_STUDY_HOST_FIT_H
 #define TSR_STUDY_HOST_FIT_H
@@ -31,22 +32,22 @@ struct tsr_host_fit {
     char section[16]; /* its name: "load", "step1"; "step": a later iteration */
 };
 
-/* What each rank class holds on the host in each program, at most. tsr_host_use_fini() frees it. */
+/* What is held on the hosts in each program of an emission, at most. tsr_host_use_fini() frees it.
+ */
 struct tsr_host_use {
     uint32_t n_programs;
-    uint64_t *bytes;  /* [class][n_programs] */
-    uint32_t n_nodes; /* nodes that differ in the classes of their ranks; 0: there is no cluster */
-    uint32_t *nodes;  /* [n_nodes] the first of each kind */
+    uint64_t *bytes; /* [class][n_programs] of a rank */
+    struct tsr_host_sum {
+        uint64_t bytes;
+        uint32_t node;
+    } * nodes; /* [n_programs] the fullest node; all zero without a cluster */
 };
 
-/* All zero bytes, to be filled in. On failure nothing is to be freed. Errors: TSR_ENOMEM. */
-tsr_status tsr_host_use_init(const struct tsr_job *job, const struct tsr_emission *emission,
-                             struct tsr_host_use *out) TSR_MUST_USE;
+/* Replays the programs of all rank classes. On failure nothing is to be freed. Errors: TSR_ENOMEM;
+ * TSR_EASSERT: a program frees what is not there. */
+tsr_status tsr_host_use_of(const struct tsr_job *job, const struct tsr_emission *emission,
+                           struct tsr_host_use *out) TSR_MUST_USE;
 void tsr_host_use_fini(struct tsr_host_use *use);
-/* Returns the most that the ranks of one node hold in program i, and in *node (may be NULL) which
- * node that is. 0 without a cluster. */
-uint64_t tsr_host_of_node(const struct tsr_job *job, const struct tsr_emission *emission,
-                          const struct tsr_host_use *use, uint32_t i, uint32_t *node);
 /* Fills *out from what the ranks use. */
 void tsr_host_fit_of(const struct tsr_job *job, const struct tsr_emission *emission,
                      const struct tsr_host_use *use, struct tsr_host_fit *out);

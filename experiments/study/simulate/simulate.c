@@ -410,11 +410,8 @@ static void take_program(const struct tsr_emission *emission, uint32_t i,
         take_peak(row, peak, program);
 }
 
-/* host_bytes: [n_iterations] gets what the process holds on the host in each program, at most;
- * with what the allocator reserves, where `shares` says that this is the host's memory, too. */
 static tsr_status replay_class(const struct tsr_emission *emission,
-                               const struct tsr_emitted_class *class, bool shares,
-                               uint64_t *host_bytes, struct tsr_row *row)
+                               const struct tsr_emitted_class *class, struct tsr_row *row)
 {
     struct tsr_memory *memory = NULL;
     struct tsr_host_level level = {0};
@@ -428,38 +425,24 @@ static tsr_status replay_class(const struct tsr_emission *emission,
             status = tsr_host_replay(&level, class->programs[i], &host);
         if (status == TSR_OK)
             take_program(emission, i, &peak, &host, class->programs[i], row);
-        if (status == TSR_OK)
-            host_bytes[i] = host.process + (shares ? peak.reserved : 0);
     }
     tsr_memory_destroy(memory);
     return status;
 }
 
-static void take_node_host(const struct tsr_job *job, const struct tsr_emission *emission,
-                           const struct tsr_host_use *use, struct tsr_row *row)
+static tsr_status take_node_host(const struct tsr_job *job, const struct tsr_emission *emission,
+                                 struct tsr_row *row)
 {
+    struct tsr_host_use use;
+    TSR_TRY(tsr_host_use_of(job, emission, &use));
     for (uint32_t i = 0; i < emission->n_iterations; i++) {
         enum tsr_section section = tsr_section_of(emission, i);
         if (section < TSR_N_SECTIONS)
-            row->sections[section].node_host = tsr_host_of_node(job, emission, use, i, NULL);
+            row->sections[section].node_host = use.nodes[i].bytes;
     }
-    tsr_host_fit_of(job, emission, use, &row->node_host);
-}
-
-static tsr_status replay_classes(const struct tsr_job *job, const struct tsr_emission *emission,
-                                 struct tsr_row *row)
-{
-    bool shares = job->cluster.intra == TSR_INTRA_MEMORY;
-    struct tsr_host_use use;
-    TSR_TRY(tsr_host_use_init(job, emission, &use));
-    tsr_status status = TSR_OK;
-    for (uint32_t i = 0; i < emission->n_classes && status == TSR_OK; i++)
-        status = replay_class(emission, &emission->classes[i], shares,
-                              use.bytes + (size_t)i * use.n_programs, row);
-    if (status == TSR_OK && emission->fit.is_known) /* a run leaves the programs of one rank */
-        take_node_host(job, emission, &use, row);
+    tsr_host_fit_of(job, emission, &use, &row->node_host);
     tsr_host_use_fini(&use);
-    return status;
+    return TSR_OK;
 }
 
 /* ---- memory against the card ----------------------------------------------------------------- */
@@ -487,7 +470,10 @@ static void take_outside(const struct tsr_job *job, struct tsr_row *row)
 tsr_status tsr_peak_of(const struct tsr_job *job, const struct tsr_emission *emission,
                        struct tsr_row *row)
 {
-    TSR_TRY(replay_classes(job, emission, row));
+    for (uint32_t i = 0; i < emission->n_classes; i++)
+        TSR_TRY(replay_class(emission, &emission->classes[i], row));
+    if (emission->fit.is_known) /* a run leaves the programs of one rank */
+        TSR_TRY(take_node_host(job, emission, row));
     row->fit = emission->fit;
     if (!row->fit.is_known) /* it ran: nobody emitted it */
         TSR_TRY(tsr_fit_measured(job, emission, row->most_reserved, &row->fit));
