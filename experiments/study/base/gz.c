@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "sim/base/files.h"
@@ -11,16 +12,31 @@
 #ifdef TSR_HAVE_ZLIB
 #include <zlib.h>
 
-enum { STEP = 1 << 16 };
+enum { STEP = 1 << 16, FREE_BYTES = 4 << 20, MOST_TIMES = 100 };
+
+/* How much a regular file of this size may grow into; SIZE_MAX: any size. */
+static size_t most_of(int fd)
+{
+    struct stat info;
+    if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || info.st_size >= INT64_MAX / MOST_TIMES)
+        return SIZE_MAX;
+    return FREE_BYTES + MOST_TIMES * (size_t)info.st_size;
+}
 
 /* gzread() reads files that are not compressed as they are. */
-static tsr_status read_open(gzFile file, const char *path, size_t most, char **out, size_t *n)
+static tsr_status read_open(gzFile file, const char *path, size_t most, size_t most_here,
+                            char **out, size_t *n)
 {
     size_t cap = 0;
     for (int got = 1; got > 0; *n += (size_t)got) {
         if (*n > most)
             return tsr_fail(TSR_ECONFIG, "%s: more than %zu MiB of text; allowed: up to that", path,
                             most >> 20);
+        if (*n > most_here)
+            return tsr_fail(TSR_ECONFIG,
+                            "%s: its text has more than %d times the bytes of the file; allowed: "
+                            "up to that and %d MiB (or the text itself: gunzip)",
+                            path, MOST_TIMES, FREE_BYTES >> 20);
         if (*n + STEP > cap) {
             cap = cap ? 2 * cap : 2 * STEP;
             char *more = realloc(*out, cap);
@@ -52,7 +68,7 @@ tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n)
     }
     if (!file)
         return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
-    tsr_status status = read_open(file, path, most, out, n);
+    tsr_status status = read_open(file, path, most, most_of(fd), out, n);
     gzclose(file);
     if (status != TSR_OK) {
         free(*out);

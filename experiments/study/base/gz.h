@@ -10,8 +10,9 @@
 enum { TSR_GZ_BYTES = 256 << 20, TSR_GZ_RECORDING_BYTES = 128 << 20 };
 
 /* All bytes of a file, decompressed if they are gzip's; the caller frees *out, which is never NULL.
- * Errors: TSR_ECONFIG: it cannot be opened, is damaged, has more than `most` bytes, or is
- * compressed and this is a build without zlib; TSR_ENOMEM. */
+ * Errors: TSR_ECONFIG: it cannot be opened, is damaged, has more than `most` bytes or 4 MiB and 100
+ * times those that are stored (recordings have 8 to 16 times), or is compressed and this is a build
+ * without zlib; TSR_ENOMEM. */
 tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n) TSR_MUST_USE;
 
 #endif

@@ -11,6 +11,9 @@
 #include "sim/base/text_check.h"
 
 enum { LEAST_PROTOCOL = 2, MOST_PROTOCOL = 5 };
+/* PyTorch's snapshots have 6 to 8 bytes a value, ours 7. A value takes 50 bytes of memory, so that
+ * a pickle takes up to 20 times its own. */
+enum { FREE_VALUES = 4096, LEAST_BYTES = 3 };
 
 /* Those that import, call or build: c, R, b, i, o, P, Q, NEWOBJ, EXT1 to EXT4, NEWOBJ_EX,
  * STACK_GLOBAL. */
@@ -60,6 +63,8 @@ static tsr_status push_new(struct machine *m, struct tsr_pickle_value value)
 {
     if (m->n_values++ == TSR_PICKLE_VALUES)
         return wrong(m, "more than 16000000 values", "up to that");
+    if (m->n_values > FREE_VALUES + m->n / LEAST_BYTES)
+        return wrong(m, "more values than a third of its bytes", "up to that");
     struct tsr_pickle_value *kept = tsr_arena_alloc(m->arena, sizeof *kept);
     if (!kept)
         return tsr_no_memory(m->name);
@@ -144,11 +149,13 @@ static tsr_status pop_mark(struct machine *m, size_t *first)
     return TSR_OK;
 }
 
-static tsr_status add_item(struct machine *m, struct tsr_pickle_value *list,
-                           struct tsr_pickle_value *item)
+/* Adds the values of the stack from `first` on. */
+static tsr_status add_items(struct machine *m, struct tsr_pickle_value *list, size_t first)
 {
-    if (list->list.n == list->list.cap) {
-        size_t cap = list->list.cap ? 2 * list->list.cap : 4;
+    size_t more = m->n_stack - first;
+    if (list->list.cap - list->list.n < more) {
+        size_t twice = 2 * list->list.cap, least = list->list.n + more;
+        size_t cap = twice > least ? twice : least;
         struct tsr_pickle_value **items = tsr_arena_alloc(m->arena, cap * sizeof *items);
         if (!items)
             return tsr_no_memory(m->name);
@@ -157,7 +164,10 @@ static tsr_status add_item(struct machine *m, struct tsr_pickle_value *list,
         list->list.items = items;
         list->list.cap = cap;
     }
-    list->list.items[list->list.n++] = item;
+    if (more)
+        memcpy(list->list.items + list->list.n, m->stack + first, more * sizeof *m->stack);
+    list->list.n += more;
+    m->n_stack = first;
     return TSR_OK;
 }
 
@@ -170,10 +180,7 @@ static tsr_status put_in(struct machine *m, size_t first, uint8_t kind)
     bool odd = kind == TSR_PICKLE_DICT && (m->n_stack - first) % 2;
     if (into->kind != kind || into->closed || odd)
         return wrong(m, "members of what has none", "a list or a dictionary");
-    for (size_t i = first; i < m->n_stack; i++)
-        TSR_TRY(add_item(m, into, m->stack[i]));
-    m->n_stack = first;
-    return TSR_OK;
+    return add_items(m, into, first);
 }
 
 /* Replaces the values from `first` on by a container of them. */
@@ -184,11 +191,9 @@ static tsr_status wrap(struct machine *m, size_t first, struct tsr_pickle_value 
     struct tsr_pickle_value *made = m->stack[m->n_stack - 1];
     if (made->kind == TSR_PICKLE_DICT && n % 2)
         return wrong(m, "members of what has none", "a list or a dictionary");
-    for (size_t i = 0; i < n; i++)
-        TSR_TRY(add_item(m, made, m->stack[first + i]));
-    m->stack[first] = made;
-    m->n_stack = first + 1;
-    return TSR_OK;
+    m->n_stack--;
+    TSR_TRY(add_items(m, made, first));
+    return push(m, made);
 }
 
 static tsr_status wrap_marked(struct machine *m, struct tsr_pickle_value empty)
