@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -36,15 +37,20 @@ static bool says_something(const char *line)
 /* Last line of what the child wrote that says something. */
 static void last_line(int fd, char *out, size_t size)
 {
-    char text[1 << 15];
-    ssize_t n = pread(fd, text, sizeof text - 1, 0);
+    enum { MOST = 1 << 15 };
+    char *text = malloc(MOST);
+    ssize_t n = text ? pread(fd, text, MOST - 1, 0) : -1;
     *out = '\0';
-    if (n <= 0)
+    if (n >= 0)
+        text[n] = '\0';
+    if (n < 0) {
+        free(text);
         return;
-    text[n] = '\0';
+    }
     for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
         if (says_something(line))
             snprintf(out, size, "%s", line);
+    free(text);
 }
 
 tsr_status tsr__child_call(void (*run)(void *user), void *user, struct tsr__child_end *end)

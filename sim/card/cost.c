@@ -61,10 +61,10 @@ static bool tsr__cost_norm(const struct tsr_gpu *gpu, enum tsr_norm_kernel kerne
     if (kernel == TSR_NORMS_AUTO)
         kernel = fused || work->compiled ? TSR_NORMS_COMPILED : TSR_NORMS_EAGER;
     const struct tsr_norm_table *t =
-        find_table(&gpu->kernels, (uint8_t)kernel, work->op == TSR_OP_NORM_BWD);
+        find_table(tsr_gpu_kernels(gpu), (uint8_t)kernel, work->op == TSR_OP_NORM_BWD);
     if (!t)
         return false;
-    const struct tsr_card *card = &gpu->kernels.files[t->card].card;
+    const struct tsr_card *card = &tsr_gpu_kernels(gpu)->files[t->card].card;
     double bytes = (double)work->bytes_read + (double)work->bytes_written;
     double stream_there = 1.0 / (card->memory_bw * BEST_SHARE);
     double stream_here = 1.0 / (gpu->memory_bw * BEST_SHARE);
@@ -145,7 +145,7 @@ static const struct tsr_attention_curve *find_curve(const struct tsr_kernels *k,
 static double rate_of(const struct tsr_gpu *gpu, int peak, const struct tsr_attention_curve *c,
                       uint64_t length)
 {
-    const struct tsr_card *card = &gpu->kernels.files[c->card].card;
+    const struct tsr_card *card = &tsr_gpu_kernels(gpu)->files[c->card].card;
     double rate = by_length(c, length);
     double here = gpu->peak_flops[peak], there = card->peak_flops[TSR_PEAK_BF16];
     return there > 0.0 ? rate * here / there : rate;
@@ -156,9 +156,9 @@ static double rate_at(const struct tsr_gpu *gpu, int peak, uint8_t kernel, bool 
                       bool causal, double head, uint64_t length)
 {
     const struct tsr_attention_curve *low =
-        find_curve(&gpu->kernels, kernel, backward, causal, head, false);
+        find_curve(tsr_gpu_kernels(gpu), kernel, backward, causal, head, false);
     const struct tsr_attention_curve *high =
-        find_curve(&gpu->kernels, kernel, backward, causal, head, true);
+        find_curve(tsr_gpu_kernels(gpu), kernel, backward, causal, head, true);
     if (!low && !high)
         return 0.0;
     if (!low) /* the same blocks with fewer columns */
@@ -227,7 +227,7 @@ tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_ker
     TSR_TRY(check_kernel(gpu, kernel));
     uint8_t want = kernel == TSR_ATTN_AUTO ? own_kernel(work) : (uint8_t)kernel;
     double rate = any_rate(gpu, peak, want, backward, work->causal, padded, work->dims[4]);
-    if (rate <= 0.0 && gpu->kernels.n_attention)
+    if (rate <= 0.0 && tsr_gpu_kernels(gpu)->n_attention)
         return tsr_fail(TSR_ECONFIG,
                         "attention_kernel: found %s, allowed: a kernel that a table "
                         "of %s has",

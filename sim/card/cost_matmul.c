@@ -195,7 +195,7 @@ static const struct tsr_matmul_table *find_table(const struct tsr_kernels *k, in
 
 bool tsr__matmul_is_measured(const struct tsr_gpu *gpu, const struct tsr_matmul_table *t)
 {
-    const struct tsr_card *card = &gpu->kernels.files[t->card].card;
+    const struct tsr_card *card = &tsr_gpu_kernels(gpu)->files[t->card].card;
     return !strcmp(card->architecture, gpu->architecture) &&
            (!gpu->sm_count || card->sm_count == gpu->sm_count);
 }
@@ -211,12 +211,12 @@ struct setting {
 
 static struct setting setting_of(const struct tsr_gpu *gpu, int peak)
 {
-    const struct tsr_matmul_table *t = find_table(&gpu->kernels, peak);
+    const struct tsr_matmul_table *t = find_table(tsr_gpu_kernels(gpu), peak);
     struct setting out = {.table = t, .model = &plain_model, .sm_rate = PLAIN_SM_RATE};
     out.sms = gpu->sm_count;
     if (!t)
         return out;
-    const struct tsr_card *card = &gpu->kernels.files[t->card].card;
+    const struct tsr_card *card = &tsr_gpu_kernels(gpu)->files[t->card].card;
     bool same_kind = peak == t->peak || (peak == TSR_PEAK_FP16 && t->peak == TSR_PEAK_BF16);
     bool same_card = tsr__matmul_is_measured(gpu, t);
     out.model = &t->model;

@@ -90,8 +90,11 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 
 static struct tsr_card card_of(const struct tsr_gpu *gpu)
 {
-    struct tsr_card card = {
-        .sm_count = gpu->sm_count, .clock_hz = gpu->clock_hz, .memory_bw = gpu->memory_bw};
+    struct tsr_card card;
+    memset(&card, 0, sizeof card); /* equal cards have equal bytes */
+    card.sm_count = gpu->sm_count;
+    card.clock_hz = gpu->clock_hz;
+    card.memory_bw = gpu->memory_bw;
     memcpy(card.name, gpu->name, sizeof card.name);
     memcpy(card.architecture, gpu->architecture, sizeof card.architecture);
     memcpy(card.peak_flops, gpu->peak_flops, sizeof card.peak_flops);
@@ -132,16 +135,24 @@ done:
     return status;
 }
 
-static tsr_status read_tables(const struct tsr__doc *doc, struct tsr_kernels *out)
+static tsr_status read_tables(const struct tsr__doc *doc, const struct tsr_kernels **out)
 {
     const json_t *list = tsr__doc_find(doc, "kernels");
     if (!list || json_is_null(list))
         return TSR_OK;
     if (!json_is_array(list) || json_array_size(list) > TSR_KERNEL_FILES)
         return tsr__doc_fail(doc, "kernels", list, "a list of at most 4 names of kernel tables");
-    for (size_t i = 0; i < json_array_size(list); i++)
-        TSR_TRY(read_table(doc, json_array_get(list, i), out));
-    return TSR_OK;
+    struct tsr__kept_kernels *kept = tsr__kernels_new();
+    if (!kept)
+        return tsr_no_memory("kernel tables");
+    tsr_status status = TSR_OK;
+    for (size_t i = 0; i < json_array_size(list) && status == TSR_OK; i++)
+        status = read_table(doc, json_array_get(list, i), tsr__kernels_of(kept));
+    if (status == TSR_OK)
+        *out = tsr__kernels_keep(kept);
+    else
+        tsr__kernels_drop(kept);
+    return status;
 }
 
 /* What the best product of a sweep would reach without prologues and incomplete waves; its rate

@@ -33,7 +33,9 @@ struct tsr_gpu {
     double large_bf16, large_fp8; /* rate of an endless product: that one less its overheads */
     struct tsr_calibration calibration;
     struct tsr_host_times host;
-    struct tsr_kernels kernels; /* measured tables, its own or those of another card */
+    const struct tsr_kernels *kernels; /* measured tables, its own or those of another card; NULL:
+                                          none. All cards with equal tables share them; they are
+                                          freed when the process ends. */
 };
 
 /* Reads gpu-NAME.json with the kernel tables that it names. Errors: TSR_ECONFIG with file, key,
@@ -58,6 +60,11 @@ double tsr_work_peak(const struct tsr_gpu *gpu, const struct tsr_kernel_choice *
 /* Takes the measured point of exactly this kernel out of the tables; false: there is none. */
 bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_choice *choice,
                         const struct tsr_work *work);
+
+/* The tables of a card, empty ones if it has none. */
+const struct tsr_kernels *tsr_gpu_kernels(const struct tsr_gpu *gpu);
+/* Frees the tables of all cards, none of which is used any more. */
+void tsr_kernels_free_all(void);
 
 struct tsr__doc;
 /* Reads an open device file; *out is zero before. Errors: as tsr_gpu_load(). */

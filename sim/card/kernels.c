@@ -284,17 +284,17 @@ tsr_status tsr__kernels_read(const struct tsr__doc *doc, const struct tsr_card *
 
 static const char *file_name(const struct tsr_gpu *gpu, uint8_t card)
 {
-    return gpu->kernels.files[card].name;
+    return tsr_gpu_kernels(gpu)->files[card].name;
 }
 
 static const char *card_name(const struct tsr_gpu *gpu, uint8_t card)
 {
-    return gpu->kernels.files[card].card.name;
+    return tsr_gpu_kernels(gpu)->files[card].card.name;
 }
 
 static void matmul_text(const struct tsr_gpu *gpu, char *out, size_t size)
 {
-    const struct tsr_kernels *k = &gpu->kernels;
+    const struct tsr_kernels *k = tsr_gpu_kernels(gpu);
     if (!k->n_matmul)
         snprintf(out, size, "matrix products: no table; model of tiles at the best published rate");
     else if (tsr__matmul_is_measured(gpu, &k->matmul[0]))
@@ -313,8 +313,8 @@ static void kernels_of(const struct tsr_gpu *gpu, uint8_t card, bool *seen, char
 {
     size_t used = 0;
     out[0] = '\0';
-    for (uint32_t i = 0; i < gpu->kernels.n_attention && used < size; i++) {
-        const struct tsr_attention_curve *c = &gpu->kernels.attention[i];
+    for (uint32_t i = 0; i < tsr_gpu_kernels(gpu)->n_attention && used < size; i++) {
+        const struct tsr_attention_curve *c = &tsr_gpu_kernels(gpu)->attention[i];
         bool here = c->kernel != TSR_ATTN_FLASH3 || !strcmp(gpu->architecture, "Hopper");
         if (c->card != card || seen[c->kernel] || !here)
             continue;
@@ -326,7 +326,7 @@ static void kernels_of(const struct tsr_gpu *gpu, uint8_t card, bool *seen, char
 
 static void measured_text(const struct tsr_gpu *gpu, char *out, size_t size)
 {
-    const struct tsr_kernels *k = &gpu->kernels;
+    const struct tsr_kernels *k = tsr_gpu_kernels(gpu);
     snprintf(out, size,
              "by name: table %s, %u kernels in %u runs on %s%s; what follows is for others",
              file_name(gpu, k->measured[0].card), k->n_measured, k->n_runs,
@@ -336,7 +336,7 @@ static void measured_text(const struct tsr_gpu *gpu, char *out, size_t size)
 
 static void norm_text(const struct tsr_gpu *gpu, char *out, size_t size)
 {
-    const struct tsr_kernels *k = &gpu->kernels;
+    const struct tsr_kernels *k = tsr_gpu_kernels(gpu);
     if (!k->n_norms)
         snprintf(out, size, "norms: no table; a share of the nominal bandwidth");
     else
@@ -363,19 +363,20 @@ size_t tsr_kernel_sources(const struct tsr_gpu *gpu, char (*out)[256], size_t n)
     bool seen[TSR_N_ATTENTION_KERNELS] = {false};
     char kernels[128];
     size_t used = 0;
-    if (gpu->kernels.n_measured && used < n)
+    if (tsr_gpu_kernels(gpu)->n_measured && used < n)
         measured_text(gpu, out[used++], sizeof *out);
     if (used < n)
         matmul_text(gpu, out[used++], sizeof *out);
-    for (uint32_t card = 0; card < gpu->kernels.n_files; card++) {
+    for (uint32_t card = 0; card < tsr_gpu_kernels(gpu)->n_files; card++) {
         kernels_of(gpu, (uint8_t)card, seen, kernels, sizeof kernels);
         if (!*kernels || used >= n)
             continue;
-        const struct tsr_card *from = &gpu->kernels.files[card].card;
+        const struct tsr_card *from = &tsr_gpu_kernels(gpu)->files[card].card;
         snprintf(out[used++], sizeof *out, "attention: table %s, measured on %s%s: %s",
-                 gpu->kernels.files[card].name, from->name, attention_scaling(gpu, from), kernels);
+                 tsr_gpu_kernels(gpu)->files[card].name, from->name, attention_scaling(gpu, from),
+                 kernels);
     }
-    if (!gpu->kernels.n_attention && used < n)
+    if (!tsr_gpu_kernels(gpu)->n_attention && used < n)
         snprintf(out[used++], sizeof *out, "attention: no table; share of the peak on an H100");
     if (used < n)
         norm_text(gpu, out[used++], sizeof *out);

@@ -125,6 +125,14 @@ struct tsr_kernels {
 /* Puts the mean of the neighbours where nothing was measured. */
 void tsr_matmul_fill(struct tsr_matmul_table *table);
 
+/* Tables that are being read (kernels_kept.c); NULL when out of memory. They end in keep(), which
+ * returns equal ones if there are some already, or in drop(). */
+struct tsr__kept_kernels;
+struct tsr__kept_kernels *tsr__kernels_new(void);
+struct tsr_kernels *tsr__kernels_of(struct tsr__kept_kernels *kept);
+const struct tsr_kernels *tsr__kernels_keep(struct tsr__kept_kernels *kept);
+void tsr__kernels_drop(struct tsr__kept_kernels *kept);
+
 struct tsr__doc;
 /* Adds the tables of an open file of kind "kernels", measured on `card`. Errors: TSR_ECONFIG with
  * file, key, value and what is allowed. */

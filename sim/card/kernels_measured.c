@@ -123,7 +123,7 @@ tsr_status tsr__measured_read(const struct tsr__doc *doc, uint8_t card, struct t
 static const struct tsr_measured_kernel *find(const struct tsr_gpu *gpu,
                                               const struct tsr_work *work)
 {
-    const struct tsr_kernels *k = &gpu->kernels;
+    const struct tsr_kernels *k = tsr_gpu_kernels(gpu);
     const struct tsr_measured_kernel *any = NULL;
     for (uint32_t i = 0; i < k->n_measured; i++) {
         const struct tsr_measured_kernel *m = &k->measured[i];
@@ -165,7 +165,7 @@ bool tsr__cost_measured(const struct tsr_gpu *gpu, const struct tsr_work *work,
     for (int i = 0; i < TSR_MAX_DIMS; i++)
         size[i + 1] = log_size((double)work->dims[i]);
     for (uint32_t i = m->first; i < (uint32_t)m->first + m->n; i++) {
-        const struct tsr_kernel_run *run = &gpu->kernels.runs[i];
+        const struct tsr_kernel_run *run = &tsr_gpu_kernels(gpu)->runs[i];
         double d = squared_distance(run, size) + SAME * SAME, weight = 1.0 / (d * d);
         sum += weight * ((double)run->seconds + (double)size[0] - (double)run->size[0]);
         weights += weight;

@@ -25,6 +25,16 @@ grep -q fsdp-one-group "$out" && complain "--only shows others"
 works compare "$flagship" --only fsdp --format json
 has "$out" '"fsdp"' step_time_s
 
+# A stack of 256 KiB is enough, of which a strategy alone took 280. Sanitizers need more for themselves.
+if [ -z "${LSAN_OPTIONS:-}" ]; then
+    for command in "compare $flagship --only fsdp,ddp --out $tmp/small --emit torch $tmp/small/code" "explain $flagship --strategy fsdp" \
+        "overlap $flagship --strategy fsdp" "inspect $flagship" "check $flagship --strategy fsdp"; do
+        checks=$((checks + 1))
+        # shellcheck disable=SC2086
+        (ulimit -s 256 && exec "$TESSERA" $command) >"$out" 2>"$err" || complain "a stack of 256 KiB: $command"
+    done
+fi
+
 # sim and run are one row of compare; what does not fit is exit status 3, with its row.
 works sim "$flagship" --strategy fsdp
 cp "$out" "$tmp/sim.md"

@@ -84,19 +84,21 @@ static tsr_status time_of(const struct tsr_gpu *gpu, const struct tsr_kernel_cas
 static tsr_status predict(const struct tsr_gpu *gpu, const struct tsr_kernel_case *c,
                           bool leave_out, struct point *point)
 {
-    struct tsr_gpu *without = malloc(sizeof *without);
+    struct tsr_kernels *tables = malloc(sizeof *tables);
+    struct tsr_gpu without = *gpu;
     bool known = c->n_work > 0;
-    if (!without)
+    if (!tables)
         return tsr_no_memory(NULL);
-    *without = *gpu;
+    *tables = *tsr_gpu_kernels(gpu);
+    without.kernels = tables;
     for (size_t i = 0; i < c->n_work; i++)
-        known = tsr_kernels_forget(&without->kernels, &c->choice, &c->work[i]) && known;
+        known = tsr_kernels_forget(tables, &c->choice, &c->work[i]) && known;
     tsr_status status = time_of(gpu, c, &point->predicted_s);
     point->in_table =
         known && c->measured_s > 0.0 && fabs(log(point->predicted_s / c->measured_s)) < SAME_FIGURE;
     if (status == TSR_OK && leave_out && point->in_table)
-        status = time_of(without, c, &point->predicted_s);
-    free(without);
+        status = time_of(&without, c, &point->predicted_s);
+    free(tables);
     return status;
 }
 

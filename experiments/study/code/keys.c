@@ -148,14 +148,20 @@ static void add_pair(struct tsr_code_text *to, const char *key, const char *valu
     tsr_code_add(to, "%s%s%s%s", to->n ? ", " : "", key, shown ? "=" : "", shown ? value : "");
 }
 
-static tsr_status sort_keys(const struct tsr_code_job *code, const struct tsr_settings *defaults,
+/* Too large for a stack. `value`, `plain`: of a key, and its default. */
+struct scratch {
+    struct tsr_settings defaults;
+    char value[TSR_VALUE_BYTES], plain[TSR_VALUE_BYTES];
+};
+
+static tsr_status sort_keys(const struct tsr_code_job *code, struct scratch *scratch,
                             struct tsr_code_text lists[N_WHOSE], struct tsr_code_text *lacks)
 {
-    char value[TSR_VALUE_BYTES], plain[TSR_VALUE_BYTES];
+    char *value = scratch->value, *plain = scratch->plain;
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         const char *key = tsr_keys[i].name;
-        TSR_TRY(tsr_key_format(&tsr_keys[i], code->settings, value, sizeof value));
-        TSR_TRY(tsr_key_format(&tsr_keys[i], defaults, plain, sizeof plain));
+        TSR_TRY(tsr_key_format(&tsr_keys[i], code->settings, value, TSR_VALUE_BYTES));
+        TSR_TRY(tsr_key_format(&tsr_keys[i], &scratch->defaults, plain, TSR_VALUE_BYTES));
         if (!code->settings->from[i] && !strcmp(value, plain))
             continue;
         const struct row *row = row_of(key, value);
@@ -173,12 +179,12 @@ static tsr_status sort_keys(const struct tsr_code_job *code, const struct tsr_se
 tsr_status tsr_code_put_unsaid(const struct tsr_code_job *code, struct tsr_code_text *to)
 {
     struct tsr_code_text lists[N_WHOSE] = {{.s = NULL}}, lacks = {.s = NULL};
-    struct tsr_settings *defaults = malloc(sizeof *defaults); /* too large for a stack */
-    if (!defaults)
+    struct scratch *scratch = malloc(sizeof *scratch);
+    if (!scratch)
         return tsr_no_memory(NULL);
-    tsr_settings_default(defaults);
-    tsr_status status = sort_keys(code, defaults, lists, &lacks);
-    free(defaults);
+    tsr_settings_default(&scratch->defaults);
+    tsr_status status = sort_keys(code, scratch, lists, &lacks);
+    free(scratch);
     if (status == TSR_OK) {
         tsr_code_add_bytes(to, tsr_code_str(&lacks), lacks.n);
         if (lists[YOURS].n)

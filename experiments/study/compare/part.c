@@ -113,11 +113,7 @@ static tsr_status digest_of(const struct tsr_part_rows *rows, size_t item, uint6
 {
     const struct tsr_job *job = &rows->study->jobs[item];
     uint64_t hash = hash_text(rows->program, job->strategy->name);
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
-        char value[TSR_VALUE_BYTES];
-        TSR_TRY(tsr_key_format(&tsr_keys[i], job->settings, value, sizeof value));
-        hash = hash_text(hash_text(hash, tsr_keys[i].name), value);
-    }
+    TSR_TRY(tsr_settings_hash(job->settings, &hash));
     TSR_TRY(hash_file(&hash, job->model.path));
     TSR_TRY(hash_file(&hash, job->cluster.path));
     TSR_TRY(hash_file(&hash, job->cluster.gpu.path));

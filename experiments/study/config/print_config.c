@@ -10,18 +10,25 @@
 
 enum { VALUE_BYTES = TSR_VALUE_BYTES, REMARK_BYTES = VALUE_BYTES + 64 };
 
+/* What is printed where, and texts that are too large for a stack: of a value, of the one that it
+ * is compared with, of the remark behind it. */
+struct printer {
+    FILE *out;
+    const struct tsr_experiment *experiment;
+    char value[VALUE_BYTES], other[VALUE_BYTES], note[REMARK_BYTES];
+};
+
 /* " # stack torchtitan-2024-12", or " # the stack has hand"; nothing of keys that it has not. */
-static tsr_status remark(const struct tsr_experiment *experiment,
-                         const struct tsr_settings *settings, const struct tsr_key *key,
-                         const char *value, char out[REMARK_BYTES])
+static tsr_status remark(struct printer *p, const struct tsr_settings *settings,
+                         const struct tsr_key *key)
 {
-    const struct tsr_stack *stack = tsr_stacks_of(&experiment->stacks, settings);
-    char has[VALUE_BYTES];
+    const struct tsr_stack *stack = tsr_stacks_of(&p->experiment->stacks, settings);
+    char *has = p->other, *out = p->note;
     out[0] = 0;
     if (!stack || !stack->settings.from[key - tsr_keys])
         return TSR_OK;
-    TSR_TRY(tsr_key_format(key, &stack->settings, has, sizeof has));
-    if (!strcmp(has, value))
+    TSR_TRY(tsr_key_format(key, &stack->settings, has, VALUE_BYTES));
+    if (!strcmp(has, p->value))
         snprintf(out, REMARK_BYTES, " # stack %s", tsr_show_line(settings->stack).text);
     else
         snprintf(out, REMARK_BYTES, " # the stack has %s", has);
@@ -53,39 +60,40 @@ static bool prefix_of(const struct tsr_key *key, char *out, size_t size)
     return dot != NULL;
 }
 
-static tsr_status differs(const struct tsr_key *key, const struct tsr_settings *a,
-                          const struct tsr_settings *b, char *value, bool *out)
+/* Leaves the value of `a` in p->value. */
+static tsr_status differs(struct printer *p, const struct tsr_key *key,
+                          const struct tsr_settings *a, const struct tsr_settings *b, bool *out)
 {
-    char other[VALUE_BYTES];
-    TSR_TRY(tsr_key_format(key, a, value, VALUE_BYTES));
-    TSR_TRY(tsr_key_format(key, b, other, sizeof other));
-    *out = strcmp(value, other) != 0;
+    TSR_TRY(tsr_key_format(key, a, p->value, VALUE_BYTES));
+    TSR_TRY(tsr_key_format(key, b, p->other, VALUE_BYTES));
+    *out = strcmp(p->value, p->other) != 0;
     return TSR_OK;
 }
 
 /* Does any key below this (resetting) prefix differ? Then all of them are written. */
-static tsr_status prefix_differs(const char *prefix, const struct tsr_settings *a,
-                                 const struct tsr_settings *b, bool *differ, bool *all_null)
+static tsr_status prefix_differs(struct printer *p, const char *prefix,
+                                 const struct tsr_settings *a, const struct tsr_settings *b,
+                                 bool *differ, bool *all_null)
 {
-    char value[VALUE_BYTES], mine[64];
+    char mine[64];
     *differ = false;
     *all_null = true;
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         bool one = false;
         if (!prefix_of(&tsr_keys[i], mine, sizeof mine) || strcmp(mine, prefix))
             continue;
-        TSR_TRY(differs(&tsr_keys[i], a, b, value, &one));
+        TSR_TRY(differs(p, &tsr_keys[i], a, b, &one));
         *differ = *differ || one;
-        *all_null = *all_null && !strcmp(value, "null");
+        *all_null = *all_null && !strcmp(p->value, "null");
     }
     return TSR_OK;
 }
 
-static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experiment,
-                                 const struct tsr_strategy *strategy)
+static tsr_status print_strategy(struct printer *p, const struct tsr_strategy *strategy)
 {
-    char open[64] = "", value[VALUE_BYTES], note[REMARK_BYTES], prefix[64], nulled[64] = "";
-    char name[TSR_VALUE_BYTES];
+    char open[64] = "", name[1024], prefix[64], nulled[64] = "";
+    const struct tsr_settings *top = &p->experiment->top;
+    FILE *out = p->out;
     bool any = false;
     long start = ftell(out);
     TSR_TRY(tsr_yaml_quote(strategy->name, name, sizeof name));
@@ -94,21 +102,20 @@ static tsr_status print_strategy(FILE *out, const struct tsr_experiment *experim
         const struct tsr_key *key = &tsr_keys[i];
         bool write = false, all_null = false;
         if (prefix_of(key, prefix, sizeof prefix) && tsr_key_prefix_resets(prefix)) {
-            TSR_TRY(
-                prefix_differs(prefix, &strategy->settings, &experiment->top, &write, &all_null));
-            TSR_TRY(tsr_key_format(key, &strategy->settings, value, sizeof value));
+            TSR_TRY(prefix_differs(p, prefix, &strategy->settings, top, &write, &all_null));
+            TSR_TRY(tsr_key_format(key, &strategy->settings, p->value, VALUE_BYTES));
             if (write && all_null && strcmp(nulled, prefix)) {
                 snprintf(nulled, sizeof nulled, "%s", prefix);
                 fprintf(out, "    %s: null\n", prefix);
                 any = true;
             }
-            write = write && strcmp(value, "null");
+            write = write && strcmp(p->value, "null");
         } else {
-            TSR_TRY(differs(key, &strategy->settings, &experiment->top, value, &write));
+            TSR_TRY(differs(p, key, &strategy->settings, top, &write));
         }
         if (write) {
-            TSR_TRY(remark(experiment, &strategy->settings, key, value, note));
-            put_line(out, 4, key->name, value, note, open, sizeof open);
+            TSR_TRY(remark(p, &strategy->settings, key));
+            put_line(out, 4, key->name, p->value, p->note, open, sizeof open);
         }
         any = any || write;
     }
@@ -146,20 +153,33 @@ static tsr_status make_paths_absolute(struct tsr_experiment *experiment,
     return make_absolute(arena, experiment->path, false, &settings->cluster);
 }
 
-static tsr_status print_all(FILE *out, const struct tsr_experiment *experiment)
+static tsr_status print_all(struct printer *p)
 {
-    char open[64] = "", value[VALUE_BYTES], note[REMARK_BYTES];
-    TSR_TRY(tsr_yaml_quote(experiment->title, value, sizeof value));
-    fprintf(out, "title: %s\n", value);
+    const struct tsr_experiment *experiment = p->experiment;
+    char open[64] = "";
+    TSR_TRY(tsr_yaml_quote(experiment->title, p->value, VALUE_BYTES));
+    fprintf(p->out, "title: %s\n", p->value);
     for (size_t i = 0; i < tsr_n_keys(); i++) {
-        TSR_TRY(tsr_key_format(&tsr_keys[i], &experiment->top, value, sizeof value));
-        TSR_TRY(remark(experiment, &experiment->top, &tsr_keys[i], value, note));
-        put_line(out, 0, tsr_keys[i].name, value, note, open, sizeof open);
+        TSR_TRY(tsr_key_format(&tsr_keys[i], &experiment->top, p->value, VALUE_BYTES));
+        TSR_TRY(remark(p, &experiment->top, &tsr_keys[i]));
+        put_line(p->out, 0, tsr_keys[i].name, p->value, p->note, open, sizeof open);
     }
-    fprintf(out, "strategies:\n");
+    fprintf(p->out, "strategies:\n");
     for (size_t i = 0; i < experiment->n; i++)
-        TSR_TRY(print_strategy(out, experiment, &experiment->strategies[i]));
+        TSR_TRY(print_strategy(p, &experiment->strategies[i]));
     return TSR_OK;
+}
+
+static tsr_status print_to(FILE *out, const struct tsr_experiment *experiment)
+{
+    struct printer *p = malloc(sizeof *p);
+    if (!p)
+        return tsr_no_memory(NULL);
+    p->out = out;
+    p->experiment = experiment;
+    tsr_status status = print_all(p);
+    free(p);
+    return status;
 }
 
 tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out)
@@ -172,7 +192,7 @@ tsr_status tsr_experiment_print(struct tsr_experiment *experiment, char **out)
     FILE *stream = open_memstream(&text, &n);
     if (!stream)
         return tsr_no_memory(NULL);
-    tsr_status status = print_all(stream, experiment);
+    tsr_status status = print_to(stream, experiment);
     if (fclose(stream) != 0 && status == TSR_OK)
         status = tsr_no_memory(NULL);
     if (status != TSR_OK) {

@@ -226,6 +226,8 @@ enum { TSR_VALUE_BYTES = 40000 }; /* room for every value: a whole tree (value_t
 /* The value of a key as YAML (flow style). */
 tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *settings, char *out,
                           size_t size) TSR_MUST_USE;
+/* Adds the names and values of all keys to *hash. Errors: TSR_ENOMEM. */
+tsr_status tsr_settings_hash(const struct tsr_settings *settings, uint64_t *hash) TSR_MUST_USE;
 /* Stores the value of `node`. `path` is what the message calls the key. */
 tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, const char *path,
                          const struct tsr_yaml_node *node,

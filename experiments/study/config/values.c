@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -461,4 +462,19 @@ tsr_status tsr_key_format(const struct tsr_key *key, const struct tsr_settings *
         return tsr_tree_format(from, out, size);
     }
     return TSR_OK;
+}
+
+tsr_status tsr_settings_hash(const struct tsr_settings *settings, uint64_t *hash)
+{
+    char *value = malloc(TSR_VALUE_BYTES);
+    tsr_status status = value ? TSR_OK : tsr_no_memory("the keys of a strategy");
+    for (size_t i = 0; i < tsr_n_keys() && status == TSR_OK; i++) {
+        status = tsr_key_format(&tsr_keys[i], settings, value, TSR_VALUE_BYTES);
+        if (status != TSR_OK)
+            break;
+        *hash = tsr_hash_bytes(*hash, tsr_keys[i].name, strlen(tsr_keys[i].name) + 1);
+        *hash = tsr_hash_bytes(*hash, value, strlen(value) + 1);
+    }
+    free(value);
+    return status;
 }

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/study/config/settings.h"
@@ -72,21 +73,25 @@ static void add_words(struct tsr_changes *out, const char *key, const char *valu
         memcpy(out->words + used, words, (size_t)n + 1);
 }
 
+/* The texts of two values: too large for a stack. */
+struct values {
+    char is[TSR_VALUE_BYTES], was[TSR_VALUE_BYTES];
+};
+
 /* Compares in all keys that matter but the number of ranks. */
 static tsr_status compare(const struct tsr_settings *settings, const struct tsr_settings *reference,
-                          struct tsr_changes *out)
+                          struct values *v, struct tsr_changes *out)
 {
-    char is[TSR_VALUE_BYTES], was[TSR_VALUE_BYTES];
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         unsigned change = change_of(tsr_keys[i].name);
         if (!change)
             continue;
-        TSR_TRY(tsr_key_format(&tsr_keys[i], settings, is, sizeof is));
-        TSR_TRY(tsr_key_format(&tsr_keys[i], reference, was, sizeof was));
-        if (!strcmp(is, was))
+        TSR_TRY(tsr_key_format(&tsr_keys[i], settings, v->is, sizeof v->is));
+        TSR_TRY(tsr_key_format(&tsr_keys[i], reference, v->was, sizeof v->was));
+        if (!strcmp(v->is, v->was))
             continue;
         out->kinds |= change;
-        add_words(out, tsr_keys[i].name, is);
+        add_words(out, tsr_keys[i].name, v->is);
     }
     return TSR_OK;
 }
@@ -96,7 +101,11 @@ tsr_status tsr_changes_of(const struct tsr_settings *settings, uint32_t world,
                           struct tsr_changes *out)
 {
     *out = (struct tsr_changes){0};
-    TSR_TRY(compare(settings, reference, out));
+    struct values *values = malloc(sizeof *values);
+    tsr_status status = values ? compare(settings, reference, values, out) : tsr_no_memory(NULL);
+    free(values);
+    if (status != TSR_OK)
+        return status;
     if (world != reference_world) {
         char ranks[16];
         snprintf(ranks, sizeof ranks, "%" PRIu32, world);

@@ -58,11 +58,7 @@ static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
     const struct tsr_plan_space *space = &plan->space;
     uint64_t hash = mix(TSR_HASH_INIT, plan->base->name);
     hash = mix_file(hash, "/proc/self/exe");
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
-        char value[TSR_VALUE_BYTES];
-        TSR_TRY(tsr_key_format(&tsr_keys[i], plan->job.settings, value, sizeof value));
-        hash = mix(hash, value);
-    }
+    TSR_TRY(tsr_settings_hash(plan->job.settings, &hash));
     hash = mix_file(hash, plan->experiment.path);
     hash = mix_file(hash, plan->job.model.path);
     hash = mix_file(hash, plan->job.cluster.path);

@@ -25,9 +25,10 @@ static void put_tables(const struct tsr_gpu *gpu, char *out, size_t size)
 {
     size_t used = 0;
     snprintf(out, size, "no table");
-    for (uint32_t i = 0; i < gpu->kernels.n_files && used < size; i++)
+    for (uint32_t i = 0; i < tsr_gpu_kernels(gpu)->n_files && used < size; i++)
         used += (size_t)snprintf(out + used, size - used, "%s%s of %s", i ? ", " : "tables ",
-                                 gpu->kernels.files[i].name, gpu->kernels.files[i].card.name);
+                                 tsr_gpu_kernels(gpu)->files[i].name,
+                                 tsr_gpu_kernels(gpu)->files[i].card.name);
 }
 
 /* "fitted by X on Y", or what stands for it. */
