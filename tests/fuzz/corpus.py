@@ -3,7 +3,7 @@
 
 Usage: corpus.py OUT TESSERA    makes OUT/TARGET/* (OUT must not exist)
 """
-import glob, gzip, json, os, pickle, struct, subprocess, sys, tempfile
+import glob, gzip, json, os, pickle, random, struct, subprocess, sys, tempfile
 
 TOP = os.path.abspath(os.path.join(os.path.dirname(__file__), '..', '..'))
 LONGEST = 24576
@@ -96,6 +96,11 @@ def recordings(s):
             packed = file.read()
         s.put('traced', packed)
         s.put('traced', gzip.decompress(packed)[:LONGEST])
+    # TRACE, STRATEGY, then of each edit: place and other place in three bytes each, kind, value (traced.c)
+    numbers = random.Random(7)
+    for kind in range(24):
+        edit = [bytes((numbers.randrange(1 << 8) for _ in range(6))) + bytes((kind % 8, kind)) for _ in range(kind // 8)]
+        s.put('traced_edits', bytes((kind, kind)) + b''.join(edit))
     for path in sorted(glob.glob(os.path.join(TOP, 'tests/golden-memory/tiny-*.timeline.json.gz')))[:8]:
         with gzip.open(path) as file:
             line = json.load(file)

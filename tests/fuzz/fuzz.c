@@ -34,7 +34,7 @@ enum { MOST_BYTES = 256 << 20, PATH_BYTES = 4096 };
 const struct tsr_fuzz_target *tsr_fuzz_at(size_t i)
 {
     const struct tsr_fuzz_target *const parts[] = {tsr_fuzz_texts, tsr_fuzz_json, tsr_fuzz_tables,
-                                                   tsr_fuzz_files, tsr_fuzz_wire};
+                                                   tsr_fuzz_files, tsr_fuzz_wire, tsr_fuzz_traced};
     for (size_t part = 0; part < sizeof parts / sizeof *parts; part++)
         for (const struct tsr_fuzz_target *target = parts[part]; target->name; target++)
             if (i-- == 0)

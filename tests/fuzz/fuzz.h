@@ -17,7 +17,7 @@ struct tsr_fuzz_target {
 
 /* Each ends with a target without a name. */
 extern const struct tsr_fuzz_target tsr_fuzz_texts[], tsr_fuzz_json[], tsr_fuzz_tables[],
-    tsr_fuzz_files[], tsr_fuzz_wire[];
+    tsr_fuzz_files[], tsr_fuzz_wire[], tsr_fuzz_traced[];
 const struct tsr_fuzz_target *tsr_fuzz_find(const char *name); /* NULL: none */
 /* The i-th of all; NULL: no more. */
 const struct tsr_fuzz_target *tsr_fuzz_at(size_t i);

@@ -6,7 +6,6 @@
 
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/player/memory/memory_scenario.h"
-#include "experiments/study/model/trace_file.h"
 #include "experiments/study/report/report.h"
 #include "fuzz/fuzz.h"
 #include "sim/base/json_load.h"
@@ -116,14 +115,6 @@ static void memory(const uint8_t *data, size_t n)
         tsr_memory_scenario_fini(&scenario);
 }
 
-/* A traced model, compressed or not; the hash of what is mutated is wrong, and looked at last. */
-static void traced(const uint8_t *data, size_t n)
-{
-    static struct tsr_traced_file out;
-    if (tsr_traced_file_load(tsr_fuzz_file("fuzz.trace", data, n), &out) == TSR_OK)
-        tsr_traced_file_fini(&out);
-}
-
 /* A row of summary.json, as compare --measured reads it. */
 static void row(const uint8_t *data, size_t n)
 {
@@ -157,7 +148,6 @@ const struct tsr_fuzz_target tsr_fuzz_json[] = {
     {.name = "nccl_topology", .run = nccl_topology, .dictionary = "xml"},
     {.name = "platform", .run = platform, .dictionary = "xml"},
     {.name = "memory", .run = memory, .dictionary = "json"},
-    {.name = "traced", .run = traced, .dictionary = "json"},
     {.name = "row", .run = row, .dictionary = "json"},
     {.name = "run_json", .run = run_json, .dictionary = "json"},
     {.name = NULL},

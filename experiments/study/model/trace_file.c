@@ -29,9 +29,9 @@ static void lower_escapes(char *text)
     }
 }
 
-/* Of everything but who made it, as canonical JSON. */
-static tsr_status hash_of(const json_t *root, const char *path, unsigned char out[TSR_SHA256_BYTES])
+tsr_status tsr__trace_hash(const json_t *root, const char *path, char out[TSR__TRACE_HASH])
 {
+    unsigned char hash[TSR_SHA256_BYTES];
     json_t *copy = json_copy((json_t *)(uintptr_t)root);
     if (copy) {
         (void)json_object_del(copy, "made_by");
@@ -44,22 +44,21 @@ static tsr_status hash_of(const json_t *root, const char *path, unsigned char ou
     lower_escapes(text);
     struct tsr_sha256 sha = tsr_sha256_begin();
     tsr_sha256_add(&sha, text, strlen(text));
-    tsr_sha256_end(&sha, out);
+    tsr_sha256_end(&sha, hash);
     free(text);
+    for (size_t i = 0; i < TSR_SHA256_BYTES; i++)
+        snprintf(out + 2 * i, 3, "%02x", hash[i]);
     return TSR_OK;
 }
 
 static tsr_status check_hash(const struct tsr__trace_reader *r, const json_t *root)
 {
-    unsigned char hash[TSR_SHA256_BYTES];
     struct tsr_traced_file *t = r->trace;
     struct tsr__trace_at at = {r, root, "sha256", SIZE_MAX};
-    TSR_TRY(hash_of(root, r->path, hash));
-    for (int i = 0; i < TSR_SHA256_BYTES; i++) {
-        snprintf(t->sha256 + (size_t)2 * i, 3, "%02x", hash[i]);
-        if (i < 8)
-            t->model.hash = t->model.hash << 8 | hash[i];
-    }
+    char first[17];
+    TSR_TRY(tsr__trace_hash(root, r->path, t->sha256));
+    snprintf(first, sizeof first, "%.16s", t->sha256);
+    t->model.hash = strtoull(first, NULL, 16);
     const char *found = json_string_value(json_object_get(root, "sha256"));
     if (found && !strcmp(found, t->sha256))
         return TSR_OK;

@@ -25,6 +25,10 @@ struct tsr__trace_at {
     size_t index;
 };
 
+enum { TSR__TRACE_HASH = 65 };
+/* Writes the identity of a trace, 64 hexadecimal digits: the SHA-256 of everything but "made_by"
+ * and "sha256", as canonical JSON. Errors: TSR_ENOMEM. */
+tsr_status tsr__trace_hash(const json_t *root, const char *path, char out[TSR__TRACE_HASH]);
 /* TSR_ECONFIG: "PATH: LIST[INDEX]: found ...; allowed: ...". */
 tsr_status tsr__trace_wrong(const struct tsr__trace_at *at, const json_t *found,
                             const char *allowed);
