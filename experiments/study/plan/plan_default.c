@@ -201,8 +201,8 @@ const char *tsr_plan_excludes(const struct tsr_plan *plan, size_t i)
         return NULL;
     if (strtoul(text_of(space, i, "loss.chunks"), NULL, 10) > 1)
         return "tp beside loss.chunks";
-    if (!strcmp(text_of(space, i, "dialect"), "compile"))
-        return "tp beside dialect: compile";
+    if (plan->job.settings->linear == TSR_LINEAR_FP8_TENSORWISE)
+        return "tp beside precision.linear: fp8_tensorwise";
     uint32_t ranks = plan->job.world / size, replicas = 1;
     if (!strncmp(mesh, copies, strlen(copies)))
         replicas = (uint32_t)strtoul(mesh + strlen(copies), NULL, 10);
