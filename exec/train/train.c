@@ -159,6 +159,8 @@ static tsr_status open_data(struct tsr_train *t)
 static tsr_status open_all(struct tsr_train *t)
 {
     TSR_TRY(tsr_schedule_check(&t->config.schedule));
+    if (t->config.dir && t->config.rank == 0)
+        TSR_TRY(tsr_folder_open(t->config.dir, &t->home));
     TSR_TRY(open_data(t));
     if (t->config.weights)
         TSR_TRY(tsr_weights_open(t->config.weights, &t->weights));
@@ -172,6 +174,7 @@ tsr_status tsr_train_create(const struct tsr_train_config *config, struct tsr_tr
     if (!t)
         return tsr_no_memory("training");
     t->config = *config;
+    t->home = TSR_NO_FOLDER;
     tsr_status status = tsr_world_agree(config->world, open_all(t));
     if (status == TSR_OK && config->resume_from)
         status = tsr_train_open_checkpoint(t);
@@ -194,6 +197,7 @@ void tsr_train_destroy(struct tsr_train *t)
     tsr_weights_close(t->weights);
     tsr_data_close(t->train);
     tsr_data_close(t->val);
+    tsr_folder_close(&t->home);
     if (t->has_params)
         tsr_state_dict_fini(&t->params);
     free(t);

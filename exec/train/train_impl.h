@@ -37,6 +37,7 @@ struct tsr_train {
     _Atomic uint64_t spoilt_name; /* of a parameter to be saved that is not finite; 0: none */
     char saved[TSR_PATH_BYTES];   /* the last checkpoint that is complete; "": none */
     struct tsr_metric_log *log;   /* rank 0 */
+    struct tsr_folder home;       /* config.dir, as it was at the beginning; rank 0 */
 
     uint64_t step;     /* done */
     uint64_t position; /* of the data: the next global batch */

@@ -243,6 +243,18 @@ static tsr_status finish_later(void *user)
     return tsr_checkpoint_finish(((struct tsr_train *)user)->writer);
 }
 
+/* A folder that was moved away would be made again, and the run end up in two. All ranks. */
+static tsr_status check_home(struct tsr_train *t)
+{
+    tsr_status status = TSR_OK;
+    if (t->home.fd >= 0 && !tsr_folder_is_in_place(&t->home))
+        status = tsr_fail(TSR_EIO,
+                          "%s: the folder of this run was moved or removed while it ran; what was "
+                          "written before is where that is now, and the run ends here",
+                          t->home.path);
+    return tsr_world_agree(t->config.world, status);
+}
+
 /* All ranks get a thread, or none. */
 static tsr_status start_thread(struct tsr_train *t)
 {
@@ -264,6 +276,7 @@ static tsr_status begin(struct tsr_train *t)
                                                  .exchange = t->config.world ? exchange : NULL,
                                                  .user = t->config.world};
     t->saving = (struct tsr_saving){.step = t->step, .position = t->position, .tokens = t->tokens};
+    TSR_TRY(check_home(t));
     TSR_TRY(find_states(t));
     const struct tsr_checkpoint_layout layout = {.params = &t->params,
                                                  .n_states = t->config.n_states,
@@ -282,6 +295,7 @@ static tsr_status end(struct tsr_train *t)
         (void)!tsr_async_save_wait(t->saving.thread);
     TSR_TRY(tsr_world_agree(t->config.world, check_spoilt(t)));
     TSR_TRY(commit(t));
+    TSR_TRY(check_home(t));
     return tsr_path(t->saved, "%s", t->saving.path);
 }
 

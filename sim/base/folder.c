@@ -204,6 +204,13 @@ bool tsr_folder_is_same(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
+bool tsr_folder_is_in_place(const struct tsr_folder *folder)
+{
+    struct stat x, y;
+    return fstat(folder->fd, &x) == 0 && stat(folder->path, &y) == 0 && x.st_dev == y.st_dev &&
+           x.st_ino == y.st_ino;
+}
+
 tsr_status tsr_folder_visit(const struct tsr_folder *folder, tsr_visit_fn visit, void *user)
 {
     /* A descriptor of its own: reading moves its place, and closedir() closes it. */

@@ -66,6 +66,8 @@ const char *tsr_kind_text(const struct tsr_folder *in, const char *name);
 
 /* Both are there, and the same. */
 bool tsr_folder_is_same(const char *a, const char *b);
+/* The path that the folder was opened by still leads to it. */
+bool tsr_folder_is_in_place(const struct tsr_folder *folder);
 
 /* Calls `visit` with each name in a folder but "." and "..", in no order, until it fails. */
 typedef tsr_status (*tsr_visit_fn)(void *user, const struct tsr_folder *in, const char *name);

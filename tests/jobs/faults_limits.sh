@@ -90,4 +90,14 @@ done
 echo "interrupted: $before before the first step, $begun after one"
 [ $before -gt 0 ] || complain "no interrupt came before the first step"
 
+# A folder that is moved away while a run writes in it: the run ends at its next checkpoint, and makes no second folder.
+for how in --ranks --nproc; do
+    start $how 2 --out "$tmp/here" --set train.steps=1000000 --set checkpoints.every=20
+    until_step "$tmp/here" 2 && mv "$tmp/here" "$tmp/moved$how"
+    ended 1
+    grep -v '^step' "$err" >"$tmp/said"
+    lines "$tmp/said" 1 "$tmp/here: the folder of this run was moved or removed while it ran"
+    checks=$((checks + 1))
+    [ ! -e "$tmp/here" ] || complain "$how: a second folder: $(find "$tmp/here")"
+done
 finish
