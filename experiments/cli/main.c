@@ -104,7 +104,7 @@ static void print_section(FILE *out, const char *name, char *section, size_t siz
 static tsr_status print_keys(FILE *out)
 {
     struct tsr_settings defaults;
-    char section[64] = "", value[256], allowed[512];
+    char section[64] = "", value[256], allowed[512], readers[96];
     tsr_settings_default(&defaults);
     fprintf(out,
             "Keys of an experiment file (YAML; JSON is a subset). Every key may stand at the top\n"
@@ -121,6 +121,9 @@ static tsr_status print_keys(FILE *out)
         print_section(out, key->name, section, sizeof section);
         fprintf(out, "%s\n    %s\n    default %s; allowed: %s\n", key->name, key->help, value,
                 allowed);
+        tsr_key_readers(key, readers, sizeof readers);
+        if (*readers)
+            fprintf(out, "    read by %s\n", readers);
     }
     return TSR_OK;
 }

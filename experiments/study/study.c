@@ -15,6 +15,7 @@
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/explain/what_if.h"
 #include "experiments/study/html/html.h"
+#include "experiments/study/job/job.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -205,6 +206,8 @@ tsr_status tsr_study_explain(struct tsr_study *study, const struct tsr_reason_op
     tsr_status status = tsr_with_programs(&job, &row, explain_peak, out);
     if (status == TSR_OK && !options->no_what_if)
         status = tsr_what_if(&study->experiment, &job, &what_if, out);
+    if (status == TSR_OK)
+        tsr_tell_unread(&study->experiment, strategy);
     if (status != TSR_OK)
         tsr_explanation_fini(out);
     tsr_job_close(&job);
@@ -376,7 +379,7 @@ size_t tsr_plan_n(const struct tsr_plan *plan)
 
 void tsr_plan_counts_of(const struct tsr_plan *plan, size_t *space, struct tsr_plan_counts *out)
 {
-    *space = plan->space.n;
+    *space = plan->space.n - plan->counts.repeats;
     *out = plan->counts;
 }
 

@@ -62,19 +62,75 @@ refused() { # KEY ALLOWED SETTINGS
     fails 2 one.yaml "$1" "$2" -- compare "$tmp/one.yaml"
 }
 refused reshard_after_forward SHARD_GRAD_OP "api: fsdp1, reshard_after_forward: 2"
-refused reshard_after_backward true "api: fsdp1, reshard_after_backward: false"
+refused reshard_after_backward "api: fully_shard or replicate" "api: fsdp1, reshard_after_backward: false"
 refused forward_prefetch fsdp1.forward_prefetch "api: fsdp1, forward_prefetch: 1"
 refused backward_prefetch fsdp1.backward_prefetch "api: fsdp1, backward_prefetch: 2"
 refused accumulation.mode no_sync "api: fsdp1, accumulation: {steps: 2, mode: no_reduce_no_reshard}"
 refused offload none "api: fsdp1, offload: cpu"
-refused precision.output none "api: fsdp1, precision: {output: f32}"
+refused precision.output "api: fully_shard or replicate" "api: fsdp1, precision: {output: f32}"
 refused tp 1 "api: fsdp1, tp: 2"
 refused init meta "api: fsdp1, init: device"
-refused fsdp1.backward_prefetch pre "fsdp1.backward_prefetch: post"
-refused fsdp1.limit_all_gathers true "api: ddp, fsdp1.limit_all_gathers: false"
+refused fsdp1.backward_prefetch "api: fsdp1" "fsdp1.backward_prefetch: post"
+refused fsdp1.limit_all_gathers "api: fsdp1" "api: ddp, fsdp1.limit_all_gathers: false"
 refused fsdp1.backward_prefetch "pre, post or none" "api: fsdp1, fsdp1.backward_prefetch: later"
 refused wrap "one by one" "api: fsdp1, wrap: [{modules: ['model.layers.*'], group: true}, {modules: ['']}]"
 refused wrap "tied" "api: fsdp1, wrap: [{modules: [lm_head]}, {modules: ['']}]"
+refused clip_variant "loop or loop_read" "api: fsdp1, clip: true, clip_variant: foreach"
+refused checkpoint.first "checkpoint.every: full or a number" "checkpoint.first: 2"
+refused sequence_parallel "tp: 2 and more" "sequence_parallel: false"
+refused gqa_repeat "allowed: false" "gqa_repeat: true, model: {name: gpt2, layers: 1}"
+refused wrap "fully_shard, replicate or fsdp1" "api: ddp, wrap: block"
+refused mesh.shape "api: fully_shard or fsdp1" "api: ddp, mesh: [8]"
 one "api: fsdp1"
 fails 2 api fully_shard -- run "$tmp/one.yaml" --strategy s --on host
+# Inherited keys that an API does not read: a line for each API that says where they were given; programs are those without.
+cat >"$tmp/inherits.yaml" <<END
+model: $TSR_SOURCE_DIR/tests/exec/tiny.json
+world: 4
+seq: 16
+clip: true
+forward_prefetch: 1
+offload: cpu
+wrap: root
+strategies:
+  sharded: {}
+  ddp: {api: ddp, stack: torchtitan-2024-12}
+  back: {api: ddp, stack: torchtitan-2024-12, offload: none, forward_prefetch: 0, reshard_after_forward: null, wrap: block}
+  none: {api: fsdp1, offload: none, optimizer: {name: sgd}}
+END
+works inspect "$tmp/inherits.yaml"
+[ "$(grep -c . "$err")" = 2 ] || complain "not one line for ddp and one for fsdp1"
+has "$err" "note: api: ddp does not read wrap (line 7 of $tmp/inherits.yaml), reshard_after_forward (stack torchtitan-2024-12), forward_prefetch (line 5 of $tmp/inherits.yaml), offload (line 6 of" \
+    "note: api: fsdp1 does not read forward_prefetch (line 5 of"
+works program "$tmp/inherits.yaml" --strategy ddp
+grep -v '^# strategy' "$out" >"$tmp/ddp.txt"
+works program "$tmp/inherits.yaml" --strategy back
+[ -s "$err" ] && complain "a remark on keys that the strategy takes back"
+grep -v '^# strategy' "$out" >"$tmp/back.txt"
+same "$tmp/ddp.txt" "$tmp/back.txt"
+works program "$tmp/inherits.yaml" --strategy sharded --set 'sweeps=null'
+[ -s "$err" ] && complain "a remark on a strategy that reads all"
+# By --set: of all strategies, of one, of none; where the API comes from --set, too.
+works program "$tmp/inherits.yaml" --strategy back --set backward_prefetch=2
+has "$err" "backward_prefetch (--set backward_prefetch=2)"
+fails 2 "--set strategies.back.wrap=root: wrap: found root" "fully_shard, replicate or fsdp1" -- \
+    program "$tmp/inherits.yaml" --strategy back --set strategies.back.wrap=root
+fails 2 "--set ddp.bucket_cap_mb=1" "allowed: no such key, or api: ddp" -- \
+    compare "$tmp/mixed.yaml" --only fsdp1,post --set ddp.bucket_cap_mb=1
+works program "$tmp/inherits.yaml" --strategy none --set strategies.none.api=ddp --set offload=cpu
+# Sweeps: what does not read a key is taken once.
+works inspect "$tmp/inherits.yaml" --only sharded,back --set 'sweeps={forward_prefetch: [0, 1, 2], batch: [1, 2]}'
+has "$out" sharded@forward_prefetch=2@batch=2 back@batch=1 back@batch=2
+has "$err" "forward_prefetch (sweeps, taken once)"
+checks=$((checks + 1))
+grep -q 'back@forward_prefetch' "$out" && complain "a strategy is swept over a key that it does not read"
+
+# train.decay: matrices decays nothing where FSDP1 shards: SGD's program is that without a decay, and a remark says so.
+printf 'model: {name: llama-3.2-1b, layers: 1}\ncluster: dgx-h100-1\nseq: 16\noptimizer: {name: sgd}\nstrategies: {s: {api: fsdp1}}\n' >"$tmp/decays.yaml"
+works compare "$tmp/decays.yaml"
+has "$err" "note: train.decay: matrices: FSDP1's shards have one dimension"
+for set in train.decay=all world=1; do
+    works compare "$tmp/decays.yaml" --set $set
+    [ -s "$err" ] && complain "a remark on what decays with $set"
+done
 finish

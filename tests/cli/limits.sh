@@ -16,7 +16,9 @@ while read -r key least most; do
         case " $context model.layers " in
         *" $key "*) continue ;;
         esac
-        works inspect "$small" --set "$key=$value" --set model.layers=1
+        other=batch=1 # with what the key is read
+        case $key in checkpoint.*) other=checkpoint.every=full ;; ddp.*) other=api=ddp ;; esac
+        works inspect "$small" --set $other --set "$key=$value" --set model.layers=1
     done
 done <"$tmp/limits"
 fails 2 accumulation.steps 65 "1 to 64" -- inspect "$small" --set accumulation.steps=65

@@ -25,11 +25,11 @@ for option in mirror direct_gather folded_scale; do
 done
 
 for option in mirror direct_gather folded_scale; do
-    fails 2 "$option" 'api: ddp' 'fully_shard or replicate' -- \
+    fails 2 "$option" 'api: ddp' 'allowed: no such key, or api: fully_shard' -- \
         compare "$small" --only fsdp --set $option=true --set api=ddp
     fails 2 "$option" 'offload' 'offload: none' -- \
         compare "$small" --only fsdp --set $option=true --set offload=cpu
-    fails 2 "$option" 'api: fsdp1' 'false' -- \
+    fails 2 "$option" 'api: fsdp1' 'allowed: no such key, or api: fully_shard' -- \
         compare "$small" --only fsdp --set $option=true --set api=fsdp1
     fails 2 "$option" 'maybe' 'true or false' -- compare "$small" --only fsdp --set $option=maybe
 done

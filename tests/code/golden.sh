@@ -56,6 +56,11 @@ works compare "$study" --only acc --set 'strategies.acc.description="one\nimport
 checks=$((checks + 1))
 ! grep -q '^import os' "$tmp/text/acc.py" || complain "a description left its comment"
 
+# What a strategy inherits and its API does not read is named, and told once.
+works compare "$study" --only acc,some --set forward_prefetch=2 --emit torch "$tmp/unread"
+has "$tmp/unread/acc.py" "Not read by api: ddp: forward_prefetch=2"
+has "$err" "note: api: ddp does not read forward_prefetch (--set forward_prefetch=2)"
+
 fails 2 "--emit: found jax; allowed: torch, torchtitan" -- compare "$study" --emit jax "$tmp/x"
 fails 2 "option --emit has no DIR" -- compare "$study" --emit torch
 fails 2 "option --emit has no value" -- compare "$study" --emit

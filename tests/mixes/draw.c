@@ -330,8 +330,12 @@ static void say_wrap(struct draw *d, char *s)
             ONE_OF(d, "pre", "post", "none"), truth(chance(d, 50)), truth(chance(d, 50)));
         return;
     }
-    if (chance(d, 40))
-        say(s, "forward_prefetch: %u\nbackward_prefetch: %u\n", in(d, 0, 3), in(d, 0, 3));
+    if (!chance(d, 40))
+        return;
+    uint32_t backward = in(d, 0, 3), forward = in(d, 0, 3);
+    say(s, "forward_prefetch: %u\n", forward);
+    if (d->api_shard)
+        say(s, "backward_prefetch: %u\n", backward);
 }
 
 static void say_options(struct draw *d, char *s)
@@ -347,7 +351,7 @@ static void say_options(struct draw *d, char *s)
         d->mirror = true;
         say(s, "mirror: true\n");
     }
-    if (shards && !d->offload && d->tp == 1 && chance(d, 25))
+    if (shards && !d->offload && d->tp == 1 && chance(d, 25) && d->api_shard)
         say(s, "direct_gather: true\n");
     if (d->api_shard && chance(d, 15) && d->tp == 1 && !d->mirror)
         say(s, "two_level_gather: true\n");
@@ -364,9 +368,11 @@ static void say_optimizer(struct draw *d, char *s, char *reference)
         variant = "fused";
     say(s, "optimizer: {variant: %s, ", variant);
     for (int i = 0; i < 2; i++)
-        say(i ? reference : s, "%sname: %s, momentum: %s, nesterov: %s, maximize: %s}\n",
-            i ? "optimizer: {" : "", adam ? "adamw" : "sgd", truth(momentum), truth(nesterov),
-            truth(maximize));
+        say(i ? reference : s, "%sname: %s, nesterov: %s, maximize: %s}\n", i ? "optimizer: {" : "",
+            adam       ? "adamw"
+            : momentum ? "sgd, momentum: true"
+                       : "sgd, momentum: false",
+            truth(nesterov), truth(maximize));
     if (folds)
         say(s, "folded_scale: true\n");
 }
@@ -381,10 +387,13 @@ static void say_activations(struct draw *d, char *s)
     }
     if (d->compiled)
         say(s, "dialect: compile\n");
-    if (k < 2)
-        say(s, "checkpoint: {every: full, hooks: %s, early_stop: %s}\n",
-            d->compiled ? "inside" : ONE_OF(d, "inside", "outside"), truth(chance(d, 60)));
-    else if (k == 2)
+    if (k < 2) {
+        const char *hooks = d->compiled ? "inside" : ONE_OF(d, "inside", "outside");
+        bool has_hooks = d->api_shard || d->api_replicate;
+        say(s, "checkpoint: {every: full, %s%s%searly_stop: %s}\n", has_hooks ? "hooks: " : "",
+            has_hooks ? hooks : "", has_hooks ? ", " : "", truth(chance(d, 60)));
+    }
+    if (k == 2)
         say(s, "checkpoint: %u\n", in(d, 1, 3));
     else if (k == 3)
         say(s, "checkpoint: selective_op\n");

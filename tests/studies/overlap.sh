@@ -219,7 +219,7 @@ fails 2 "has no overlap.csv" "run --profile" -- overlap "$tmp/old"
 fails 2 "--set beside" -- overlap "$tmp/out/fsdp" --set batch=2
 fails 2 "sim.cuda_device_max_connections: found 33" "0 to 32" -- overlap "$flagship" --strategy fsdp --set sim.cuda_device_max_connections=33
 fails 2 "sync_each_step: found often" "none, loss or step" -- overlap "$flagship" --strategy fsdp --set sync_each_step=often
-fails 2 "separate_reduce_scatter_group: found true beside api: replicate" -- sim "$flagship" --strategy replicate --set separate_reduce_scatter_group=true
+fails 2 "separate_reduce_scatter_group: found true, which api: replicate does not read" -- sim "$flagship" --strategy replicate --set separate_reduce_scatter_group=true
 cp -r "$tmp/out/fsdp" "$tmp/broken"
 sed -i '5s/^[a-z_]*/all_gathers/' "$tmp/broken/overlap.csv"
 fails 2 "overlap.csv:5: kind: found \"all_gathers\"" -- overlap "$tmp/broken"

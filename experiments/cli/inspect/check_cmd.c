@@ -8,6 +8,7 @@
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/args/page.h"
 #include "experiments/cli/inspect/check_run.h"
+#include "experiments/study/job/job.h"
 #include "sim/base/json_load.h"
 #include "sim/base/text.h"
 
@@ -103,6 +104,8 @@ static tsr_status check_experiment(const struct tsr_args *args, struct verdict *
     struct tsr_experiment experiment;
     TSR_TRY(tsr_experiment_load(args->file, args->sets, args->n_sets, &experiment));
     tsr_status status = check_strategies(args, &experiment, verdict);
+    if (status == TSR_OK)
+        tsr_tell_unread(&experiment, NULL);
     tsr_experiment_fini(&experiment);
     return status;
 }

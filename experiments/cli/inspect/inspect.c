@@ -13,6 +13,7 @@
 #include "experiments/cli/args/page.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/base/paths.h"
+#include "experiments/study/job/job.h"
 #include "experiments/study/report/report.h"
 
 /* ---- a model --------------------------------------------------------------------------------- */
@@ -439,6 +440,8 @@ static tsr_status gather(const struct tsr_args *args, json_t *out)
     tsr_status status = args->only ? tsr_experiment_only(&experiment, args->only) : TSR_OK;
     if (status == TSR_OK)
         status = gather_experiment(&experiment, out);
+    if (status == TSR_OK)
+        tsr_tell_unread(&experiment, NULL);
     tsr_experiment_fini(&experiment);
     return status;
 }

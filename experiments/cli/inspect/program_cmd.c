@@ -5,6 +5,7 @@
 
 #include "experiments/cli/args/cmd.h"
 #include "experiments/study/job/emit.h"
+#include "experiments/study/job/job.h"
 #include "sim/base/text.h"
 
 static void write_text(void *user, const char *text)
@@ -94,6 +95,8 @@ tsr_status tsr_cmd_program(const struct tsr_usage *usage, struct tsr_args *args,
     TSR_GOTO(done, tsr_experiment_find(&experiment, args->strategy, &strategy));
     TSR_GOTO(done, tsr_job_open(&experiment, strategy, TSR_MAY_LACK_CLUSTER, &job));
     status = print_program(args, &job);
+    if (status == TSR_OK)
+        tsr_tell_unread(&experiment, strategy);
     tsr_job_close(&job);
 done:
     tsr_experiment_fini(&experiment);

@@ -85,6 +85,10 @@ static void put_keys(FILE *out)
         put_text(out, value);
         fputs("; allowed: ", out);
         put_text(out, allowed);
+        tsr_key_readers(key, allowed, sizeof allowed);
+        if (*allowed)
+            fputs("; read by ", out);
+        put_text(out, allowed);
         fputs(".\n", out);
     }
 }

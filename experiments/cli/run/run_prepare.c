@@ -11,6 +11,7 @@
 #include "experiments/cli/run/run.h"
 #include "experiments/cli/run/run_watch.h"
 #include "experiments/study/job/build.h"
+#include "experiments/study/job/job.h"
 
 static tsr_status compare(const uint64_t *all, uint32_t ranks, size_t n)
 {
@@ -125,6 +126,8 @@ tsr_status tsr_run_prepare(const struct tsr_args *args, const struct tsr_gpu_ops
     tsr_status status = tsr_run_job_open(args, gpus, &run->job);
     run->has_job = status == TSR_OK;
     TSR_TRY(tsr_world_agree(world, status));
+    if (launch->rank == 0)
+        tsr_tell_unread(&run->job.experiment, run->job.job.strategy);
     if (world) {
         TSR_TRY(compare_ranks(world, &run->job));
         TSR_TRY(tsr_world_agree(world, check_size(launch, run->job.job.world)));

@@ -8,8 +8,9 @@
 
 #include "experiments/study/code/code.h"
 #include "experiments/study/config/settings.h"
+#include "experiments/study/job/job.h"
 
-enum whose { SAID, YOURS, SIMULATED, LACKS, N_WHOSE };
+enum whose { SAID, YOURS, SIMULATED, LACKS, UNREAD, N_WHOSE };
 
 struct row {
     const char *key;   /* "sim." stands for all that begin so */
@@ -154,12 +155,28 @@ struct scratch {
     char value[TSR_VALUE_BYTES], plain[TSR_VALUE_BYTES];
 };
 
+/* What the strategy inherits and its API does not read; the job's settings do not have it. */
+static tsr_status add_unread(const struct tsr_code_job *code, struct scratch *scratch, size_t key,
+                             struct tsr_code_text *unread)
+{
+    const struct tsr_settings *s = &code->job->strategy->settings;
+    TSR_TRY(tsr_key_format(&tsr_keys[key], s, scratch->value, TSR_VALUE_BYTES));
+    TSR_TRY(tsr_key_format(&tsr_keys[key], &scratch->defaults, scratch->plain, TSR_VALUE_BYTES));
+    if (strcmp(scratch->value, scratch->plain) != 0)
+        add_pair(unread, tsr_keys[key].name, scratch->value);
+    return TSR_OK;
+}
+
 static tsr_status sort_keys(const struct tsr_code_job *code, struct scratch *scratch,
                             struct tsr_code_text lists[N_WHOSE], struct tsr_code_text *lacks)
 {
     char *value = scratch->value, *plain = scratch->plain;
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         const char *key = tsr_keys[i].name;
+        if (!tsr_key_is_read(&tsr_keys[i], code->settings->api)) {
+            TSR_TRY(add_unread(code, scratch, i, &lists[UNREAD]));
+            continue;
+        }
         TSR_TRY(tsr_key_format(&tsr_keys[i], code->settings, value, TSR_VALUE_BYTES));
         TSR_TRY(tsr_key_format(&tsr_keys[i], &scratch->defaults, plain, TSR_VALUE_BYTES));
         if (!code->settings->from[i] && !strcmp(value, plain))
@@ -193,6 +210,11 @@ tsr_status tsr_code_put_unsaid(const struct tsr_code_job *code, struct tsr_code_
         if (lists[SIMULATED].n)
             tsr_code_comment(to, "# ", 2, "Of the simulation alone: %s.",
                              tsr_code_str(&lists[SIMULATED]));
+        if (lists[UNREAD].n)
+            tsr_code_comment(to, "# ", 2, "Not read by api: %s: %s.",
+                             tsr_words_api[code->settings->api], tsr_code_str(&lists[UNREAD]));
+        if (tsr_decays_nothing(code->job))
+            tsr_code_comment(to, "# ", 2, "%s.", tsr_decays_nothing_words);
     }
     for (int i = 0; i < N_WHOSE; i++) {
         to->failed |= lists[i].failed;

@@ -314,7 +314,7 @@ tsr_status tsr_variant_apply(struct tsr_experiment *experiment, const struct tsr
 
 /* Multiplies strategies by lists of values: every strategy is run with every combination. */
 
-enum { MAX_EXPANDED = 4096, MAX_FLOW = 4096 };
+enum { MAX_EXPANDED = 4096, MAX_FLOW = 4096, MAX_LISTS = 16 };
 
 static void append(char *out, size_t size, const char *text)
 {
@@ -398,31 +398,57 @@ static tsr_status check_list(const struct tsr_yaml_node *list)
     return TSR_OK;
 }
 
-/* `from` with value number `pick[k]` of each list. */
+/* Sets idle[k] where the strategy that the values make, by its API, does not read list k: one value
+ * of it stands for all. *repeats: some other value was picked. */
+static tsr_status find_idle(struct tsr_experiment *experiment, const struct tsr_yaml_node *sweeps,
+                            const struct tsr_strategy *from, const size_t *pick,
+                            bool idle[MAX_LISTS], bool *repeats)
+{
+    struct tsr_settings all = from->settings;
+    *repeats = false;
+    for (size_t k = 0; k < sweeps->n; k++)
+        TSR_TRY(tsr_settings_put(&experiment->doc.arena, sweeps->items[k]->key,
+                                 sweeps->items[k]->items[pick[k]], &all));
+    for (size_t k = 0; k < sweeps->n; k++) {
+        idle[k] = !tsr_name_is_read(sweeps->items[k]->key, all.api, all.world > 0);
+        *repeats = *repeats || (idle[k] && pick[k] > 0);
+    }
+    return TSR_OK;
+}
+
+/* `from` with value number `pick[k]` of each list that it reads. *repeats: another combination
+ * makes the same. */
 static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_yaml_node *sweeps,
                           const struct tsr_strategy *from, const size_t *pick,
-                          struct tsr_strategy *out)
+                          struct tsr_strategy *out, bool *repeats)
 {
     char name[4 * MAX_NAME];
+    bool idle[MAX_LISTS];
+    TSR_TRY(find_idle(experiment, sweeps, from, pick, idle, repeats));
+    if (*repeats)
+        return TSR_OK;
     struct tsr_arena *arena = &experiment->doc.arena;
     const char **picked = tsr_arena_alloc(arena, sweeps->n * sizeof *picked);
     if (!picked)
         return tsr_no_memory(NULL);
     *out = *from;
     out->picked = picked;
+    out->n_picked = 0;
     snprintf(name, sizeof name, "%s", from->name);
     for (size_t k = 0; k < sweeps->n; k++) {
         const struct tsr_yaml_node *list = sweeps->items[k], *value = list->items[pick[k]];
         const char *dot = strrchr(list->key, '.');
         size_t used = strlen(name);
+        if (idle[k])
+            continue;
         snprintf(name + used, sizeof name - used, "@%s=", dot ? dot + 1 : list->key);
         append_value(name, sizeof name, value);
         TSR_TRY(tsr_settings_put(arena, list->key, value, &out->settings));
-        picked[k] = flow_of(arena, list->key, value);
-        if (!picked[k])
+        picked[out->n_picked] = flow_of(arena, list->key, value);
+        if (!picked[out->n_picked])
             return tsr_fail(TSR_ECONFIG, "sweeps.%s: found a value that is too long for a line",
                             list->key);
-        out->n_picked = k + 1;
+        out->n_picked++;
     }
     if (strlen(name) > MAX_NAME)
         return tsr_node_error(sweeps,
@@ -498,8 +524,9 @@ tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
     if (sweeps->kind != TSR_NODE_MAP)
         return tsr_node_error(sweeps, "sweeps: found %s; allowed: a mapping of keys to lists",
                               tsr_node_show(sweeps));
-    if (sweeps->n > 16)
-        return tsr_node_error(sweeps, "sweeps: found %zu keys; allowed: up to 16", sweeps->n);
+    if (sweeps->n > MAX_LISTS)
+        return tsr_node_error(sweeps, "sweeps: found %zu keys; allowed: up to %d", sweeps->n,
+                              MAX_LISTS);
     TSR_TRY(count(experiment, sweeps, &n));
     struct tsr_strategy *expanded = calloc(n, sizeof(*expanded));
     if (!expanded)
@@ -507,10 +534,12 @@ tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
     size_t done = 0, each = n / experiment->n;
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < experiment->n; i++) {
-        size_t pick[16] = {0};
+        size_t pick[MAX_LISTS] = {0};
         for (size_t k = 0; k < each && status == TSR_OK; k++) {
-            status =
-                combine(experiment, sweeps, &experiment->strategies[i], pick, &expanded[done++]);
+            bool repeats;
+            status = combine(experiment, sweeps, &experiment->strategies[i], pick, &expanded[done],
+                             &repeats);
+            done += status == TSR_OK && !repeats;
             advance(sweeps, pick);
         }
     }

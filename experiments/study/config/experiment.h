@@ -48,6 +48,20 @@ tsr_status tsr_experiment_only(struct tsr_experiment *experiment, const char *na
 tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const char *name,
                                const struct tsr_strategy **out) TSR_MUST_USE;
 
+/* Where a value of a strategy was given. A file without `strategies` is one strategy: its keys are
+ * the strategy's own. */
+enum tsr_setting_source {
+    TSR_FROM_DEFAULT,
+    TSR_FROM_STACK,
+    TSR_FROM_HEAD,     /* the keys above `strategies` */
+    TSR_FROM_HEAD_SET, /* the same by --set */
+    TSR_FROM_STRATEGY,
+    TSR_FROM_SET,  /* --set strategies.NAME.KEY=VALUE */
+    TSR_FROM_SWEEP /* a value of `sweeps`, or a change that a study tries */
+};
+enum tsr_setting_source tsr_setting_source(const struct tsr_experiment *experiment,
+                                           const struct tsr_strategy *strategy, size_t key);
+
 /* Multiplies the strategies by `sweeps`. */
 tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,
                                 const struct tsr_yaml_node *sweeps) TSR_MUST_USE;

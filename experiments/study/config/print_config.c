@@ -89,11 +89,35 @@ static tsr_status prefix_differs(struct printer *p, const char *prefix,
     return TSR_OK;
 }
 
-static tsr_status print_strategy(struct printer *p, const struct tsr_strategy *strategy)
+/* What a mesh says to an API without one: how many ranks there are; 0: nothing. */
+static uint64_t ranks_of_mesh(const struct tsr_settings *s)
+{
+    uint64_t ranks = s->mesh.n || s->mesh_shard ? s->tp : 0;
+    for (uint32_t i = 0; i < s->mesh.n; i++)
+        ranks *= s->mesh.size[i];
+    if (s->mesh_shard)
+        ranks *= s->mesh_shard * (s->mesh_replicate ? s->mesh_replicate : 1);
+    return ranks;
+}
+
+/* Keys that a strategy's API does not read become those of the head, which are not printed again:
+ * in the strategy they would be mistakes. */
+static void leave_unread(const struct tsr_experiment *experiment, struct tsr_settings *s)
+{
+    if (!s->world && !tsr_name_is_read("mesh", s->api, true))
+        s->world = ranks_of_mesh(s);
+    for (size_t i = 0; i < tsr_n_keys(); i++)
+        if (!tsr_key_is_read(&tsr_keys[i], s->api))
+            tsr_key_copy(&tsr_keys[i], &experiment->top, s);
+}
+
+static tsr_status print_strategy(struct printer *p, const struct tsr_strategy *original)
 {
     char open[64] = "", name[1024], prefix[64], nulled[64] = "";
     const struct tsr_settings *top = &p->experiment->top;
+    struct tsr_strategy copy = *original, *strategy = &copy;
     FILE *out = p->out;
+    leave_unread(p->experiment, &copy.settings);
     bool any = false;
     long start = ftell(out);
     TSR_TRY(tsr_yaml_quote(strategy->name, name, sizeof name));

@@ -57,13 +57,18 @@ void tsr_settings_default(struct tsr_settings *out)
             store_default(&tsr_keys[i], out);
 }
 
+void tsr_key_copy(const struct tsr_key *key, const struct tsr_settings *from,
+                  struct tsr_settings *to)
+{
+    memcpy((char *)to + key->offset, (const char *)from + key->offset, type_bytes(key->type));
+    to->from[key - tsr_keys] = from->from[key - tsr_keys];
+}
+
 void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings)
 {
     struct tsr_settings fresh;
     tsr_settings_default(&fresh);
-    memcpy((char *)settings + key->offset, (const char *)&fresh + key->offset,
-           type_bytes(key->type));
-    settings->from[key - tsr_keys] = NULL;
+    tsr_key_copy(key, &fresh, settings);
 }
 
 /* What a tree has, it says itself: `model.*` and modules by name are not for it. Groups and options
@@ -88,10 +93,8 @@ void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from)
 {
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         const struct tsr_key *key = &tsr_keys[i];
-        if (!from->from[i] || to->from[i] || !is_for(to, from, key))
-            continue;
-        memcpy((char *)to + key->offset, (const char *)from + key->offset, type_bytes(key->type));
-        to->from[i] = from->from[i];
+        if (from->from[i] && !to->from[i] && is_for(to, from, key))
+            tsr_key_copy(key, from, to);
     }
 }
 
@@ -102,9 +105,7 @@ void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *
         const struct tsr_key *key = &tsr_keys[i];
         if (!from->from[i] || to->from[i] != from->from[i])
             continue;
-        memcpy((char *)to + key->offset, (const char *)defaults + key->offset,
-               type_bytes(key->type));
-        to->from[i] = NULL;
+        tsr_key_copy(key, defaults, to);
     }
 }
 

@@ -206,10 +206,19 @@ struct tsr_key {
     double scale;    /* a DOUBLE or UINT is multiplied by it when it is stored; 0: 1 */
     const char *const *words; /* ENUM: the values; UINT: words for 0, 1, ...; NULL-terminated */
     const char *help;
+    unsigned reads; /* set of 1 << enum tsr_api: the APIs that read it */
 };
 
 extern const struct tsr_key tsr_keys[];
 size_t tsr_n_keys(void);
+/* True if the strategies of an API read the key. */
+bool tsr_key_is_read(const struct tsr_key *key, unsigned api);
+/* True if the strategies of an API read some key that `name` is, or is a prefix of: a sweep or a
+ * search over others would only repeat itself. A mesh gives every API its number of ranks, unless
+ * the key `world` does. */
+bool tsr_name_is_read(const char *name, unsigned api, bool has_world);
+/* "fully_shard, replicate or fsdp1": the APIs that read the key; "" if all do. */
+void tsr_key_readers(const struct tsr_key *key, char *out, size_t size);
 /* Index of a key; the number of keys if there is none. */
 size_t tsr_key_find(const char *name);
 /* True if some key begins with "NAME.". */
@@ -232,6 +241,9 @@ tsr_status tsr_settings_hash(const struct tsr_settings *settings, uint64_t *hash
 tsr_status tsr_key_store(struct tsr_arena *arena, const struct tsr_key *key, const char *path,
                          const struct tsr_yaml_node *node,
                          struct tsr_settings *settings) TSR_MUST_USE;
+/* Gives a key the value that it has in `from`, with the place that it came from. */
+void tsr_key_copy(const struct tsr_key *key, const struct tsr_settings *from,
+                  struct tsr_settings *to);
 /* Puts a key back to its default. */
 void tsr_key_reset(const struct tsr_key *key, struct tsr_settings *settings);
 

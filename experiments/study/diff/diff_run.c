@@ -9,6 +9,7 @@
 #include "engine/program/memory.h"
 #include "experiments/study/diff/diff_parts.h"
 #include "experiments/study/job/emit.h"
+#include "experiments/study/job/job.h"
 #include "experiments/study/job/owner.h"
 #include "experiments/study/overlap/overlap.h"
 #include "experiments/study/simulate/simulate.h"
@@ -273,6 +274,8 @@ static tsr_status load_strategy(const struct tsr_study_request *request, struct 
     tsr_status status = tsr_experiment_find(&experiment, request->strategy, &strategy);
     if (status == TSR_OK)
         status = take_strategy(&experiment, strategy, run);
+    if (status == TSR_OK)
+        tsr_tell_unread(&experiment, strategy);
     tsr_experiment_fini(&experiment);
     return status;
 }

@@ -12,6 +12,7 @@
 
 #include "experiments/study/base/exit_status.h"
 #include "experiments/study/base/pool.h"
+#include "experiments/study/job/job.h"
 #include "experiments/study/simulate/simulate.h"
 
 /* Strategies for which a row means something. GROUPS: fully_shard, replicate and fsdp1; LISTS: the
@@ -155,6 +156,8 @@ static bool applies(const struct list *list, const struct choice *choice)
 {
     const struct tsr_settings *s = list->job->settings;
     bool many = s->accum_steps > 1;
+    if (!tsr_job_reads(list->job, choice->key))
+        return false;
     if (!strcmp(choice->dimension, "accumulation.mode") && !many)
         return false;
     if (!strcmp(choice->dimension, "optimizer.variant") && s->optimizer == TSR_OPTIM_NONE)

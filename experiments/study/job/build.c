@@ -118,11 +118,6 @@ static tsr_status separate_reductions(const struct tsr_job *job, struct tsr_engi
 {
     if (!job->settings->separate_reduce)
         return TSR_OK;
-    if (job->settings->api != TSR_API_FULLY_SHARD)
-        return tsr_node_error(tsr_job_at(job, "separate_reduce_scatter_group"),
-                              "separate_reduce_scatter_group: found true beside api: %s; allowed: "
-                              "false, or api: fully_shard",
-                              tsr_words_api[job->settings->api]);
     tsr_status status =
         tsr_set_separate_reduce_scatter_group(engine, tsr_module_root(engine), true, true);
     return status == TSR_OK ? status

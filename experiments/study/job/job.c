@@ -78,11 +78,6 @@ static tsr_status check_own_options(const struct tsr_job *job)
     static const char *const keys[] = {"mirror", "direct_gather", "folded_scale"};
     const bool on[] = {s->mirror, s->direct_gather, s->folded_scale};
     for (int i = 0; i < 3; i++) {
-        if (on[i] && s->api == TSR_API_DDP)
-            return tsr_node_error(tsr_job_at(job, keys[i]),
-                                  "%s: found true beside api: ddp; allowed: false, or api: "
-                                  "fully_shard or replicate",
-                                  keys[i]);
         if (on[i] && s->offload != TSR_OFFLOAD_NONE)
             return tsr_node_error(tsr_job_at(job, keys[i]),
                                   "%s: found true beside offload; allowed: false, or offload: none",
@@ -230,6 +225,8 @@ static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
     TSR_TRY(check_positions(job));
     TSR_TRY(check_overflow(job));
     TSR_TRY(tsr_job_check_fsdp1(job));
+    TSR_TRY(tsr_check_reads(job));
+    TSR_TRY(tsr_job_drop_unread(job));
     TSR_TRY(check_own_options(job));
     return tsr_job_check_step(job);
 }
@@ -278,6 +275,14 @@ enum tsr_dialect tsr_job_dialect(const struct tsr_settings *s)
     return tsr_job_compiles(s, TSR_COMPILE_MODEL) ? TSR_DIALECT_COMPILE : TSR_DIALECT_EAGER;
 }
 
+/* Of AdamW the decay is a number of a kernel, which only a run has. */
+static bool decay_is_seen(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    return s->optimizer == TSR_OPTIM_SGD || tsr_setting_at(s, "train.decay") ||
+           tsr_setting_at(s, "train.weight_decay");
+}
+
 size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
 {
     const struct tsr_model *m = &job->model;
@@ -301,6 +306,8 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
         snprintf(out[used++], 256,
                  "dialect: compile beside tp: compiled blocks are not modelled with tensor "
                  "parallelism; the kernels of dialect: fused, which come nearest, are taken");
+    if (tsr_decays_nothing(job) && decay_is_seen(job) && used < n)
+        snprintf(out[used++], 256, "%s", tsr_decays_nothing_words);
     return used;
 }
 

@@ -14,7 +14,8 @@ struct tsr_job {
     const struct tsr_experiment *experiment;
     const struct tsr_strategy *strategy;
     const struct tsr_settings *settings; /* of the strategy; or own_settings */
-    struct tsr_settings *own_settings;   /* with the sizes of a trace; owned; NULL: none */
+    struct tsr_settings *own_settings; /* with the sizes of a trace, without keys that its API does
+                                          not read; owned; NULL: none */
     struct tsr_model model;
     struct tsr_cluster cluster; /* name "" without a cluster */
     struct tsr_mesh mesh;
@@ -60,7 +61,7 @@ tsr_status tsr_job_refuse_wrap(const struct tsr_job *job, tsr_status status);
 /* Tokens of a rank and an iteration: what throughput counts. */
 uint64_t tsr_job_tokens(const struct tsr_job *job);
 
-/* Keys that do not go with api: fsdp1, or only with it (TSR_ECONFIG). */
+/* Refuses what FSDP1 does in PyTorch and not here (TSR_ECONFIG), wherever it was given. */
 tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;
 
 /* Returns the dialect that is emitted: eager where only the loss is compiled; fused beside tensor
@@ -76,5 +77,35 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n);
 
 /* "fully_shard per block, reshard null, bf16 / f32": the options of a strategy in words. */
 void tsr_strategy_words(const struct tsr_settings *settings, char *out, size_t size);
+
+/* ---- keys that nothing reads (reads.c) ------------------------------------------------------- */
+
+/* Keys of another API (the table of keys says which API reads which), and keys that only mean
+ * something beside another one. Given in the strategy itself, such a key is a mistake. One that
+ * comes from a stack or from the head of the file, which other strategies share, is a remark. So is
+ * one that became idle because a --set or a sweep changed the API, or the other key. */
+
+/* Fails with TSR_ECONFIG, one line, at the first key that the strategy itself gives in vain. A
+ * default that says that there is none (none, null, false, 0), or that takes back an inherited
+ * value, is no mistake. Part of tsr_job_open(). */
+tsr_status tsr_check_reads(const struct tsr_job *job) TSR_MUST_USE;
+
+/* Puts inherited keys that the job's API does not read back to their defaults, in settings of its
+ * own: whatever is made of the job, none of it reads them. But for mesh.*, whose product is the
+ * number of ranks of every API. Part of tsr_job_open(). */
+tsr_status tsr_job_drop_unread(struct tsr_job *job) TSR_MUST_USE;
+
+/* True if train.decay: matrices leaves nothing to decay, since FSDP1's shards have one dimension;
+ * and the remark that says so. */
+bool tsr_decays_nothing(const struct tsr_job *job);
+extern const char tsr_decays_nothing_words[];
+
+/* Tells the listener of keys that strategies inherit in vain, a line for each API and for each key
+ * that they would need. `only`: of this strategy; NULL: of all. */
+void tsr_tell_unread(const struct tsr_experiment *experiment, const struct tsr_strategy *only);
+
+/* False if a value of the key, or of the keys below a prefix, can change nothing of this job, by
+ * its API or by its model: searches do not try it. */
+bool tsr_job_reads(const struct tsr_job *job, const char *key);
 
 #endif

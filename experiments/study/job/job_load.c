@@ -123,10 +123,10 @@ static tsr_status check_fp8(const struct tsr_settings *s)
         return tsr_node_error(tsr_setting_at(s, "precision.linear"),
                               "precision.linear: found fp8_delayed beside dialect: compile; "
                               "allowed: plain, fp8_tensorwise, or dialect: eager");
-    if (s->fp8_gather && (s->linear != TSR_LINEAR_FP8_TENSORWISE || s->api != TSR_API_FULLY_SHARD))
+    if (s->fp8_gather && s->linear != TSR_LINEAR_FP8_TENSORWISE && s->api == TSR_API_FULLY_SHARD)
         return tsr_node_error(tsr_setting_at(s, "precision.fp8_gather"),
-                              "precision.fp8_gather: found true; allowed: false, or api: "
-                              "fully_shard with precision.linear: fp8_tensorwise");
+                              "precision.fp8_gather: found true; allowed: false, or "
+                              "precision.linear: fp8_tensorwise");
     if (s->linear == TSR_LINEAR_FP8_TENSORWISE && s->tp > 1)
         return tsr_node_error(tsr_setting_at(s, "precision.linear"),
                               "precision.linear: found fp8_tensorwise beside tp: %llu; allowed: "

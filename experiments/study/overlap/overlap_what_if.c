@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "experiments/study/explain/what_if.h"
+#include "experiments/study/job/job.h"
 #include "experiments/study/overlap/overlap.h"
 
 enum { MAX_CHANGES = 24 };
@@ -137,7 +138,7 @@ static void list(struct study *study)
     const struct tsr_settings *s = study->job->settings;
     const struct tsr_cluster *c = &study->job->cluster;
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
-        if (!applies(s, choices[i].who))
+        if (!applies(s, choices[i].who) || !tsr_job_reads(study->job, choices[i].key))
             continue;
         set(begin(study, choices[i].words, choices[i].effect), choices[i].key, choices[i].value);
         end(study);

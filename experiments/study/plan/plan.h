@@ -41,15 +41,18 @@ struct tsr_plan_axis {
     const char *key;
     const struct tsr_yaml_node *at; /* the list in the file; NULL: a default */
     bool is_size;                   /* batch, seq: more of it never needs less memory */
+    bool is_api;
     bool moves_model, moves_state,
-        moves_hooks; /* does it change what plan_bounds.c knows of others? */
-    size_t base;     /* the value that the strategy has; 0 if it has none of them */
+        moves_hooks;  /* does it change what plan_bounds.c knows of others? */
+    unsigned readers; /* set of 1 << enum tsr_api: those that read the key */
+    size_t base;      /* the value that the strategy has; 0 if it has none of them */
     size_t n;
     struct tsr_plan_value *values;
 };
 
 struct tsr_plan_space {
     bool is_default;
+    unsigned api;     /* of the strategy */
     size_t n_axes, n; /* n: combinations */
     struct tsr_plan_axis axes[TSR_PLAN_MAX_AXES];
 };
@@ -74,7 +77,10 @@ const char *tsr_plan_set(struct tsr_experiment *experiment, const struct tsr_str
 size_t tsr_plan_pick(const struct tsr_plan_space *space, size_t i, size_t k);
 /* The combination that differs from `i` in axis `k` alone, with that value. */
 size_t tsr_plan_with(const struct tsr_plan_space *space, size_t i, size_t k, size_t value);
-/* The --set of combination `i`, at most TSR_PLAN_MAX_AXES; returns how many. */
+/* True if combination `i` differs from another one only in keys that its API does not read. */
+bool tsr_plan_repeats(const struct tsr_plan_space *space, size_t i);
+/* The --set of combination `i`, without keys that its API does not read, at most TSR_PLAN_MAX_AXES;
+ * returns how many. */
 size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **out);
 /* Does the default space leave combination `i` out, whose settings refuse each other? NULL: no; or
  * why. */
@@ -87,6 +93,7 @@ void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, siz
 enum tsr_plan_state {
     TSR_PLAN_NEW,
     TSR_PLAN_IMPOSSIBLE, /* the combination is refused: row.failure says why */
+    TSR_PLAN_REPEATS,    /* another configuration but for keys that its API does not read */
     TSR_PLAN_TOO_LARGE,  /* not emitted: its tensors alone exceed the budget */
     TSR_PLAN_BEATEN,     /* not emitted: others are certainly faster, and smaller */
     TSR_PLAN_OOM,        /* the modelled allocator ran out of memory: row.failure */

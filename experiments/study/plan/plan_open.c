@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "experiments/study/job/build.h"
+#include "experiments/study/job/job.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/simulate/simulate.h"
@@ -100,6 +101,8 @@ tsr_status tsr_plan_open(const struct tsr_study *study, const struct tsr_plan_op
     tsr_status status = open_base(out);
     if (status != TSR_OK)
         tsr_experiment_fini(&out->experiment);
+    else
+        tsr_tell_unread(&out->experiment, out->base);
     return status;
 }
 

@@ -105,8 +105,8 @@ static void say(const struct tsr_plan *plan, json_t *page)
     tsr_html_say(page, "notes",
                  "%zu configurations: %zu emitted, %zu of them different, %zu of these fit, %zu "
                  "simulated; %zu are not possible, %zu too large to be emitted.",
-                 plan->space.n, c->emitted, c->distinct, c->fitting, c->simulated, c->impossible,
-                 c->too_large);
+                 plan->space.n - c->repeats, c->emitted, c->distinct, c->fitting, c->simulated,
+                 c->impossible, c->too_large);
     for (size_t k = 0; k < plan->n_shown; k++)
         if (plan->points[plan->shown[k]].m->row.mfu > 1) {
             tsr_html_say(page, "notes", "%s", TSR_MFU_OVER_PEAK);

@@ -221,8 +221,8 @@ static void put_counts(FILE *out, const struct tsr_plan *plan)
     fprintf(out,
             "%zu configurations of %s: %zu emitted, %zu of them different, %zu of these fit, "
             "%zu simulated.\n",
-            plan->space.n, plan->space.is_default ? "the default space" : "plan.space", c->emitted,
-            c->distinct, c->fitting, c->simulated);
+            plan->space.n - c->repeats, plan->space.is_default ? "the default space" : "plan.space",
+            c->emitted, c->distinct, c->fitting, c->simulated);
     if (c->too_large)
         fprintf(out, "%zu were not emitted: their tensors alone exceed the budget.\n",
                 c->too_large);
@@ -323,13 +323,13 @@ static json_t *counts_json(const struct tsr_plan *plan)
 {
     const struct tsr_plan_counts *c = &plan->counts;
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:I, s:f, s:f}", "space",
-                     (json_int_t)plan->space.n, "impossible", (json_int_t)c->impossible,
-                     "too_large", (json_int_t)c->too_large, "beaten", (json_int_t)c->beaten,
-                     "emitted", (json_int_t)c->emitted, "different", (json_int_t)c->distinct,
-                     "fitting", (json_int_t)c->fitting, "simulated", (json_int_t)c->simulated,
-                     "exhaustive", (int)plan->options.exhaustive, "interrupted",
-                     (int)c->interrupted, "left", (json_int_t)c->left, "emission_wall_s", c->emit_s,
-                     "simulation_wall_s", c->sim_s);
+                     (json_int_t)(plan->space.n - c->repeats), "impossible",
+                     (json_int_t)c->impossible, "too_large", (json_int_t)c->too_large, "beaten",
+                     (json_int_t)c->beaten, "emitted", (json_int_t)c->emitted, "different",
+                     (json_int_t)c->distinct, "fitting", (json_int_t)c->fitting, "simulated",
+                     (json_int_t)c->simulated, "exhaustive", (int)plan->options.exhaustive,
+                     "interrupted", (int)c->interrupted, "left", (json_int_t)c->left,
+                     "emission_wall_s", c->emit_s, "simulation_wall_s", c->sim_s);
 }
 
 static json_t *space_json(const struct tsr_plan_space *space)
@@ -380,13 +380,11 @@ tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *f
  * became of it, plan-front.csv the Pareto front, summary.json what was printed; plan.svg and .png
  * draw the first two. */
 
-static const char *const state_words[] = {[TSR_PLAN_NEW] = "new",
-                                          [TSR_PLAN_IMPOSSIBLE] = "impossible",
-                                          [TSR_PLAN_TOO_LARGE] = "too large",
-                                          [TSR_PLAN_BEATEN] = "beaten",
-                                          [TSR_PLAN_OOM] = "out of memory",
-                                          [TSR_PLAN_EMITTED] = "emitted",
-                                          [TSR_PLAN_SIMULATED] = "simulated"};
+static const char *const state_words[] = {
+    [TSR_PLAN_NEW] = "new",         [TSR_PLAN_IMPOSSIBLE] = "impossible",
+    [TSR_PLAN_REPEATS] = "repeats", [TSR_PLAN_TOO_LARGE] = "too large",
+    [TSR_PLAN_BEATEN] = "beaten",   [TSR_PLAN_OOM] = "out of memory",
+    [TSR_PLAN_EMITTED] = "emitted", [TSR_PLAN_SIMULATED] = "simulated"};
 
 /* Words of the settings for a field that a plot script takes apart: no commas; those between
  * settings become a wider gap, those inside values semicolons. */
@@ -461,7 +459,8 @@ static tsr_status write_points(FILE *out, const void *user)
           "host_required_bytes_per_node,failure\n",
           out);
     for (size_t i = 0; i < plan->space.n; i++)
-        put_point(out, plan, i);
+        if (plan->points[i].state != TSR_PLAN_REPEATS)
+            put_point(out, plan, i);
     return TSR_OK;
 }
 
@@ -489,8 +488,8 @@ static tsr_status write_frame(FILE *out, const void *user)
              plan->job.cluster.name, plan->job.world, plan->base->name);
     put_head(out, plan, "what the picture of plan.csv says beside it");
     fputs("budget_bytes,is_card,configurations,emitted,simulated,head\n", out);
-    fprintf(out, "%" PRIu64 ",%d,%zu,%zu,%zu,", plan->budget, !plan->own_budget, plan->space.n,
-            plan->counts.emitted, plan->counts.simulated);
+    fprintf(out, "%" PRIu64 ",%d,%zu,%zu,%zu,", plan->budget, !plan->own_budget,
+            plan->space.n - plan->counts.repeats, plan->counts.emitted, plan->counts.simulated);
     tsr__put_plain(out, head);
     fputc('\n', out);
     return TSR_OK;

@@ -475,6 +475,11 @@ static void begin(struct tsr_plan *plan)
     for (size_t i = 0; i < plan->space.n; i++) {
         plan->points[i].changes = tsr_plan_sets(&plan->space, i, sets);
         plan->points[i].like = i;
+        if (tsr_plan_repeats(&plan->space, i)) {
+            plan->points[i].state = TSR_PLAN_REPEATS;
+            plan->counts.repeats++;
+            continue;
+        }
         if (!tsr_plan_excludes(plan, i))
             continue;
         plan->points[i].state = TSR_PLAN_IMPOSSIBLE;

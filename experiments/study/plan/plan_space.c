@@ -117,6 +117,9 @@ tsr_status tsr_plan_add_axis(struct tsr_experiment *experiment, const struct tsr
     struct tsr_plan_axis *axis = &out->axes[out->n_axes];
     *axis = (struct tsr_plan_axis){.key = key, .n = n};
     axis->is_size = !strcmp(key, "batch") || !strcmp(key, "seq");
+    axis->is_api = !strcmp(key, "api");
+    for (unsigned api = 0; tsr_words_api[api]; api++)
+        axis->readers |= (unsigned)tsr_name_is_read(key, api, base->settings.world > 0) << api;
     axis->base = SIZE_MAX;
     axis->values = tsr_arena_alloc(&experiment->doc.arena, n * sizeof(*axis->values));
     if (!axis->values)
@@ -231,12 +234,32 @@ static tsr_status count(const struct tsr_yaml_node *at, struct tsr_plan_space *s
     return TSR_OK;
 }
 
+/* An axis that no API of the space reads is a mistake. */
+static tsr_status check_readers(const struct tsr_plan_space *space)
+{
+    unsigned apis = 1u << space->api;
+    for (size_t k = 0; k < space->n_axes; k++)
+        if (space->axes[k].is_api)
+            apis = ~0u;
+    for (size_t k = 0; k < space->n_axes; k++) {
+        const struct tsr_plan_axis *axis = &space->axes[k];
+        if (!(axis->readers & apis))
+            return tsr_node_error(axis->at,
+                                  "plan.space.%s: found in the space of a strategy with api: %s, "
+                                  "which does not read it; allowed: another strategy, or other "
+                                  "keys",
+                                  axis->key, tsr_words_api[space->api]);
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct tsr_job *job,
                                struct tsr_plan_space *out)
 {
     const struct tsr_yaml_node *plan = tsr_node_get(experiment->doc.root, "plan");
     const struct tsr_yaml_node *space = tsr_node_get(plan, "space");
     memset(out, 0, sizeof(*out));
+    out->api = job->settings->api;
     if (tsr_node_is_null(space)) {
         out->is_default = true;
         TSR_TRY(tsr_plan_space_default(experiment, job, out));
@@ -247,6 +270,7 @@ tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct t
                               space->kind == TSR_NODE_MAP ? "an empty mapping"
                                                           : tsr_node_show(space));
     TSR_TRY(read_map(experiment, job->strategy, space, "", out));
+    TSR_TRY(check_readers(out));
     return count(space, out);
 }
 
@@ -270,12 +294,37 @@ size_t tsr_plan_with(const struct tsr_plan_space *space, size_t i, size_t k, siz
     return i + stride(space, k) * value - stride(space, k) * tsr_plan_pick(space, i, k);
 }
 
+static unsigned api_of(const struct tsr_plan_space *space, size_t i)
+{
+    unsigned api = space->api;
+    for (size_t k = 0; k < space->n_axes; k++)
+        if (space->axes[k].is_api) {
+            const char *text = space->axes[k].values[tsr_plan_pick(space, i, k)].text;
+            for (unsigned a = 0; tsr_words_api[a]; a++)
+                api = strcmp(tsr_words_api[a], text) ? api : a;
+        }
+    return api;
+}
+
+bool tsr_plan_repeats(const struct tsr_plan_space *space, size_t i)
+{
+    unsigned api = api_of(space, i);
+    for (size_t k = 0; k < space->n_axes; k++) {
+        const struct tsr_plan_axis *axis = &space->axes[k];
+        size_t first = axis->base < axis->n ? axis->base : 0;
+        if (!(axis->readers >> api & 1) && tsr_plan_pick(space, i, k) != first)
+            return true;
+    }
+    return false;
+}
+
 size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **out)
 {
+    unsigned api = api_of(space, i);
     size_t n = 0;
     for (size_t k = 0; k < space->n_axes; k++) {
         const struct tsr_plan_value *value = &space->axes[k].values[tsr_plan_pick(space, i, k)];
-        if (!value->is_base)
+        if (!value->is_base && space->axes[k].readers >> api & 1)
             out[n++] = value->set;
     }
     return n;
@@ -283,11 +332,12 @@ size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **
 
 void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, size_t size)
 {
+    unsigned api = api_of(space, i);
     size_t used = 0;
     out[0] = 0;
     for (size_t k = 0; k < space->n_axes && used < size; k++) {
         const struct tsr_plan_value *value = &space->axes[k].values[tsr_plan_pick(space, i, k)];
-        if (!value->is_base)
+        if (!value->is_base && space->axes[k].readers >> api & 1)
             used += (size_t)snprintf(out + used, size - used, "%s%s=%s", used ? ", " : "",
                                      space->axes[k].key, value->text);
     }

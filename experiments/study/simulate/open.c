@@ -16,6 +16,7 @@
 #include "experiments/study/base/pool.h"
 #include "experiments/study/html/html.h"
 #include "experiments/study/job/build.h"
+#include "experiments/study/job/job.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/simulate.h"
@@ -341,6 +342,7 @@ void tsr_study_notes(const struct tsr_study *study)
 {
     char said[MAX_NOTES][256];
     size_t n = 0;
+    tsr_tell_unread(&study->experiment, NULL);
     for (size_t i = 0; i < study->n; i++) {
         char notes[4][256];
         size_t found = tsr_job_notes(&study->jobs[i], notes, 4);

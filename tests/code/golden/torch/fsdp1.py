@@ -4,6 +4,8 @@
 # Use: model = apply(model.cuda(), build_mesh()).
 # Yours, and part of the prediction: model.name=llama-3.2-1b, seq=128.
 # Of the simulation alone: cluster.name=dgx-h100-1.
+# train.decay: matrices: FSDP1's shards have one dimension: an optimizer that is made
+#   after wrapping, by p.dim() > 1, decays nothing (train.decay: all).
 
 from functools import partial
 
