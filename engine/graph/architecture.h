@@ -68,6 +68,7 @@ struct tsr_gpt2_config {
      * layer's number, from 1. */
     bool unscaled, scale_by_layer;
     enum tsr_activation act;
+    bool hand_act; /* gelu_new of elementary operations; always so with TSR_IMPL_TRANSFORMERS */
     enum tsr_names names;
     enum tsr_impl impl;
     bool packed_mask; /* as above */

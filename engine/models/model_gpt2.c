@@ -59,7 +59,7 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     const struct gpt2_mlp *m = impl;
     (void)self;
     struct tsr_tensor *h = tsr_call(e, m->c_fc, x);
-    struct tsr_tensor *g = tsr__activate(e, h, m->m->c.act, m->m->c.impl);
+    struct tsr_tensor *g = tsr__activate(e, h, m->m->c.act, m->m->c.hand_act);
     tsr_release(e, h);
     *out = tsr_call(e, m->c_proj, g);
     tsr_release(e, g);
@@ -257,8 +257,10 @@ tsr_status tsr_model_gpt2(struct tsr_engine *e, const struct tsr_gpt2_config *co
     if (!m)
         return tsr_no_memory(NULL);
     m->c = *config;
-    if (config->impl == TSR_IMPL_TRANSFORMERS)
+    if (config->impl == TSR_IMPL_TRANSFORMERS) {
         m->c.names = TSR_NAMES_HF;
+        m->c.hand_act = true;
+    }
     config = &m->c;
     uint64_t d = config->n_embd;
     if (m->c.n_inner == 0)

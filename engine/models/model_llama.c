@@ -168,7 +168,8 @@ static void mlp_forward(struct tsr_engine *e, struct tsr_module *self, void *imp
     x = tsr__tp_enter(e, x);
     struct tsr_tensor *gate = tsr_call(e, m->gate, x);
     if (!tsr__is_fused(e))
-        assign(e, &gate, tsr__activate(e, gate, m->m->c.act, m->m->c.impl));
+        assign(e, &gate,
+               tsr__activate(e, gate, m->m->c.act, m->m->c.impl == TSR_IMPL_TRANSFORMERS));
     struct tsr_tensor *up = tsr_call(e, m->up, x);
     tsr_release(e, x);
     struct tsr_tensor *product =

@@ -475,7 +475,7 @@ static struct tsr_tensor *hf_gelu_new(struct tsr_engine *e, struct tsr_tensor *x
 }
 
 struct tsr_tensor *tsr__activate(struct tsr_engine *e, struct tsr_tensor *x,
-                                 enum tsr_activation act, enum tsr_impl impl)
+                                 enum tsr_activation act, bool by_hand)
 {
     switch (act) {
     case TSR_ACT_GELU:
@@ -483,7 +483,7 @@ struct tsr_tensor *tsr__activate(struct tsr_engine *e, struct tsr_tensor *x,
     case TSR_ACT_GELU_TANH:
         return tsr_op_gelu(e, x);
     case TSR_ACT_GELU_NEW:
-        return impl == TSR_IMPL_TRANSFORMERS ? hf_gelu_new(e, x) : tsr_op_gelu(e, x);
+        return by_hand ? hf_gelu_new(e, x) : tsr_op_gelu(e, x);
     case TSR_ACT_RELU:
         return tsr_op_relu(e, x);
     case TSR_ACT_OF_FAMILY:

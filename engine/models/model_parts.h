@@ -67,7 +67,8 @@ struct tsr_tensor *tsr__hf_rotary(struct tsr_engine *e, struct tsr_tensor *x, ui
 struct tsr_tensor *tsr__hf_attention(struct tsr_engine *e, struct tsr_tensor *q,
                                      struct tsr_tensor *k, struct tsr_tensor *v,
                                      const struct tsr_attention_shape *s);
+/* by_hand: gelu_new of elementary operations. */
 struct tsr_tensor *tsr__activate(struct tsr_engine *e, struct tsr_tensor *x,
-                                 enum tsr_activation act, enum tsr_impl impl);
+                                 enum tsr_activation act, bool by_hand);
 
 #endif

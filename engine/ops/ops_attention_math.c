@@ -320,7 +320,7 @@ struct tsr_tensor *tsr__math_attention(struct tsr_engine *e, struct tsr_tensor *
 
 /* ---- transformers' eager attention ----------------------------------------------------------- */
 
-/* Scores, softmax in fp32, product. */
+/* Product, scores (the product is rounded before it is scaled), softmax in fp32, product. */
 struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor *const qkv[3],
                                         const struct tsr_attention_shape *s,
                                         struct tsr_tensor **weights)
@@ -332,7 +332,12 @@ struct tsr_tensor *tsr__eager_attention(struct tsr_engine *e, struct tsr_tensor 
         bool grouped = i > 0 && qkv[i]->dims[1] < s->heads * s->head_dim;
         t[i] = tsr__op_repeat(e, qkv[i], grouped ? times : 1, s->head_dim, true, TSR_LAYOUT_TOKENS);
     }
-    struct tsr_tensor *scores = bmm(e, s, t[0], t[1], SCORES, tsr__attention_scale(s));
+    struct tsr_tensor *product = bmm(e, s, t[0], t[1], SCORES, 1);
+    struct tsr_tensor *scores =
+        product ? tsr__op_unary_by(e, product, "mul_scalar", (tsr_dtype)product->dtype,
+                                   tsr__backward_scale, TSR_SAVES_NOTHING, tsr__attention_scale(s))
+                : NULL;
+    tsr_release(e, product);
     struct tsr_tensor *wide = tsr_op_cast(e, scores, tsr__wide(scores));
     tsr_release(e, scores);
     struct tsr_tensor *p32 = softmax(e, wide, false, !s->full);

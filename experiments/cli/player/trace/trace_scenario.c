@@ -131,7 +131,8 @@ static tsr_status build_hf(struct tsr_engine *e, const struct tsr_yaml_node *mod
     if (!config)
         return tsr_node_error(model, "model.config: found nothing; allowed: a mapping");
     TSR_TRY(tsr_model_read_hf_node(config, type, &m));
-    m.llama.hand_norm = m.llama.table_dtypes = true; /* dtypes as in the modules of transformers */
+    /* dtypes and roundings as in the modules of transformers */
+    m.llama.hand_norm = m.llama.table_dtypes = m.gpt2.hand_act = true;
     tsr_status status;
     if (m.llama.rope.other)
         status = tsr_node_error(config, "config: found another rope_type; allowed (modelled): "
