@@ -14,6 +14,21 @@ def divided_twice(sc):
         risky or bool(calls(sc, "set_force_sum_reduction_for_comms")))
 
 
+def has(model, kind):
+    """Whether a module of that type is in a tree."""
+    return model.get("type") == kind or any(has(m, kind) for m in model.get("modules", []) + model.get("children", []))
+
+
+def of_first_loss(sc):
+    """Of a first loss in 16 bits that differs though no sum decides it; None: it should not.
+
+    transformers multiplies with rotary tables that are rounded to 16 bits, and rounds both products; a tree's RMSNorm rounds after
+    each of its operations. Here both are computed in f32 and rounded once."""
+    if sc["model"]["kind"] == "llama":
+        return "rotary embedding in f32"
+    return "RMSNorm in f32" if has(sc["model"], "rmsnorm") else None
+
+
 NAMES = [("Q1: PyTorch divides twice", divided_twice)]
 
 

@@ -2,6 +2,7 @@
 
 Also in float64, or from initial values that are moved a little: how far its own numbers are from each other.
 """
+import contextlib
 import copy
 import functools
 import json
@@ -15,12 +16,19 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from fsdp_oracle import golden, models, run  # noqa: E402
 import torch.testing._internal.distributed.multi_threaded_pg as pg  # noqa: E402
 from torch.distributed.tensor import DTensor  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torch.utils._pytree import tree_map  # noqa: E402
 
+VERSIONS = {"torch": "2.11.0", "transformers": "5.23.0"}
 STATES = {"adamw": ("exp_avg", "exp_avg_sq"), "sgd": ("momentum_buffer",)}
 
 
 def load():
-    """Imports what models need, once, before any child is made."""
+    """Imports what models need, once, before any child is made. Other versions compute other scenarios: they end it."""
+    import transformers
+    there = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
+    if there != VERSIONS:
+        sys.exit(f"the comparison is made with {VERSIONS}; found {there}")
     from torch.distributed._composable.replicate_with_fsdp import replicate  # noqa: F401
     size = {"vocab_size": 4, "max_position_embeddings": 4, "n_positions": 4}
     models.build({"kind": "llama", "config": {**size, "hidden_size": 4, "intermediate_size": 4, "num_hidden_layers": 1,
@@ -36,7 +44,7 @@ def remembered(make):
     known = {}
 
     def mask(**args):
-        x = args["input_embeds"]
+        x = args["inputs_embeds"]
         key = (tuple(x.shape), x.dtype)
         if key not in known:
             known[key] = make(**args)
@@ -75,11 +83,14 @@ class LocalOptimizer:
 class ValueEngine(run.Engine):
     """An engine that keeps the optimizer's state as well."""
 
+    exact_products = False
+
     def make_optimizer(self):
         return LocalOptimizer(self.sc["train"]["optimizer"], self.model.parameters())
 
     def run(self):
-        super().run()
+        with ExactProducts() if self.exact_products else contextlib.nullcontext():
+            super().run()
         names = STATES[self.sc["train"]["optimizer"]["name"]]
         params = {fqn: p.sharded_param for fqn, (_, _, p) in self.managed.items()}
         for n, p in self.model.named_parameters():
@@ -151,6 +162,24 @@ class ExactSums:
         pg._reduce_ops.update(self.was[1])
 
 
+class ExactProducts(TorchDispatchMode):
+    """The result of every operation that adds or calls a function is rounded once, from float64. Backward is not changed."""
+
+    names = ("mm", "addmm", "bmm", "baddbmm", "_softmax", "_log_softmax", "gelu", "silu", "tanh", "rsqrt", "mean", "sum", "pow",
+             "native_layer_norm", "_scaled_dot_product_flash_attention_for_cpu")
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        first = out[0] if isinstance(out, (tuple, list)) else out
+        if func._schema.name.partition("::")[2] not in self.names or isinstance(first, DTensor) or not first.is_floating_point():
+            return out
+        wide = lambda t: t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t  # noqa: E731
+        kwargs = {k: v for k, v in (kwargs or {}).items() if k != "dtype"}
+        double = func(*tree_map(wide, args), **tree_map(wide, kwargs))
+        first.copy_(double[0] if isinstance(double, (tuple, list)) else double)
+        return out
+
+
 def whole(parts, lay, name):
     """A tensor from its parts on the ranks of the first shard group."""
     fqn = name.partition(".")[2] if name.startswith("state") else name
@@ -201,6 +230,17 @@ def compute_double(sc, init, data):
 def compute_exact(sc, init, data):
     with ExactSums():
         return compute(sc, init, data)
+
+
+def first_loss_exactly(sc, init, data):
+    """The losses of the first iteration, as far as sums in float64 change them."""
+    one = copy.deepcopy(sc)
+    one["train"]["iters"] = 1
+    ValueEngine.exact_products = True
+    try:
+        return compute(one, init, data)["loss.0"]
+    finally:
+        ValueEngine.exact_products = False
 
 
 def write(sc, init, data, folder):
