@@ -31,7 +31,7 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* No attribute of a module is there twice, as a parameter, a child or one of each. */
+/* Checks that the parameters and children of a module have different names. */
 static tsr_status check_attributes(const struct tsr_traced_model *m, size_t at)
 {
     const struct tsr_traced_module *module = &m->modules[at];
@@ -54,7 +54,7 @@ static tsr_status check_attributes(const struct tsr_traced_model *m, size_t at)
     return status;
 }
 
-/* Whether `name` is that of an attribute of a module: "layers.0" and "weight" make
+/* Returns whether `name` is the full name of an attribute of a module: "layers.0" and "weight" make
  * "layers.0.weight". */
 static bool is_below(const char *name, const char *module, const char *attribute)
 {
@@ -78,7 +78,7 @@ struct tree {
     size_t next;
 };
 
-/* A parameter is named after the first of its places. */
+/* Checks that each parameter is named after the first of its places. */
 static tsr_status check_params(struct tree *t, size_t at)
 {
     const struct tsr_traced_module *module = &t->m->modules[at];

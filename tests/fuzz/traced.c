@@ -80,7 +80,7 @@ static void play(const char *path, uint8_t which)
     tsr_experiment_fini(&e);
 }
 
-/* Takes `root`. */
+/* Plays a document, which it frees. */
 static void play_json(json_t *root, uint8_t which)
 {
     char hash[TSR__TRACE_HASH], *text = NULL;
@@ -172,7 +172,7 @@ static size_t count_values(json_t *value)
     return SIZE_MAX - at;
 }
 
-/* Takes `value`. */
+/* Puts `value`, which the document then owns, in a place. */
 static void put_at(const struct place *to, json_t *value)
 {
     if (to->key)

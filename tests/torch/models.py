@@ -266,6 +266,10 @@ def dies():
     return applied(lambda x: x + dies_op(x.detach()))
 
 
+def leaves():
+    return applied(lambda x: os._exit(3))
+
+
 class Recurrent(nn.Module):
     def __init__(self):
         super().__init__()

@@ -82,6 +82,9 @@ class Pitfalls(unittest.TestCase):
             with self.subTest(case):
                 self.assertRegex(self.refusal(case), f"^inner: {re.escape(operator)} calls a library that needs a GPU")
 
+    def test_a_run_that_ends_by_itself_names_its_status(self):
+        self.assertRegex(self.refusal("leaves"), "^the traced run ended the process with status 3$")
+
     def test_mistakes_in_the_call(self):
         for target, options, text in (
                 (MODELS, {}, "name a function as FILE.py:FUNCTION"),

@@ -1,7 +1,8 @@
-/* cuBLAS, cuDNN and the beginnings of other libraries as PyTorch calls them: nothing is computed,
- * handles are numbers. Defined are calls of which the memory that they take is known; of a library
- * that asks for scratch by sizes that only it knows, the first call answers "not supported", which
- * PyTorch turns into an error and the tracer into a line. */
+/* libraries.c: cuBLAS and cuDNN as PyTorch calls them, and the first call of other libraries.
+ *
+ * Nothing is computed, handles are numbers. A call succeeds if the memory that it takes is known. A
+ * library that asks for scratch in sizes that only it knows answers "not supported" to its first
+ * call: PyTorch raises an error for that, and the tracer names module and operator. */
 #include "standin.h"
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
         return 0;                             \
     }
 
-/* For functions whose real body would follow a handle of this file. */
+/* Defines a function that fails. The library's own one would follow a handle, which is a number
+ * here. */
 #define NOT_SUPPORTED(name, status) \
     EXPORT int name(void)           \
     {                               \

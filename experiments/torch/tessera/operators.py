@@ -38,15 +38,16 @@ def argument(func, args, kwargs, name, default=None):
 
 
 def convolution_flops(inputs, weight, output, transposed):
-    """Of the shapes. Every position of the output (transposed: of the input) takes the whole filter, whose
-    shape has the channels of one group already; padding counts, as in PyTorch's counter."""
+    """FLOP of a forward, from the shapes. Every position of the output (transposed: of the input) is multiplied
+    with the entire filter, whose shape has the channels of one group only. Padding counts, as in PyTorch's
+    counter."""
     at = inputs if transposed else output
     return 2 * at[0] * math.prod(at[2:]) * math.prod(weight)
 
 
 def convolution_backward_flops(func, args, kwargs):
-    """The gradient of the input and that of the filter take as much as forward each; that of the bias is a
-    sum. PyTorch 2.11 counts the filter's as if all groups were one."""
+    """FLOP of a backward. The gradients of the input and of the filter cost as much as forward each; that of the
+    bias is a sum. PyTorch 2.11 counts the filter's gradient as if all groups were one."""
     output, inputs, weight = (x.shape for x in args[:3])
     wanted = argument(func, args, kwargs, "output_mask")
     transposed = argument(func, args, kwargs, "transposed", False)
@@ -58,7 +59,7 @@ def tensors(*values):
 
 
 def bytes_of(func, args, kwargs, output):
-    """Bytes of all arguments and results. A convolution's backward reads the filter for the gradient of the
+    """Returns the bytes of all arguments and results. A convolution's backward reads the filter for the gradient of the
     input only, and the input for that of the filter."""
     used = tensors(args, kwargs, output)
     if func.overloadpacket.__name__ in CONVOLUTIONS_BACKWARD:
@@ -120,7 +121,7 @@ LIBRARIES = re.compile(r"cuFFT|CUFFT|cusolver|CUSOLVER|CUBLAS|cuDNN|CUDNN|[cC][u
 
 
 def set_running(text=""):
-    """Notes what runs; nothing: no operator does."""
+    """Notes which operator runs; "": none does."""
     _running.seek(0)
     _running.write(text.encode(errors="replace")[:1023] + b"\0")
 

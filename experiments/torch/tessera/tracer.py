@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import signal
 import sys
 import traceback
 
@@ -33,7 +34,7 @@ def in_process(function, *arguments):
         text = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if not text:
-        raise operators.needs_a_gpu(operators.running() or f"the traced run died with status {status}: it")
+        raise died(status, operators.running())
     kind, value = pickle.loads(text)
     if kind == "refused":
         raise Refused(value)
@@ -42,6 +43,14 @@ def in_process(function, *arguments):
             print(value[1])
         raise Refused(value[0].strip().splitlines()[0])
     return value
+
+
+def died(status, where):
+    """The refusal of a run that left no answer; `where`: "module: operator" that ran then, or nothing."""
+    if -status in (signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE):
+        return operators.needs_a_gpu(where or f"the traced run died with status {status}: it")
+    return Refused(f"{where or 'the traced run'} ended the process with status {status}"
+                   + (": the system killed it, most likely for its memory" if -status == signal.SIGKILL else ""))
 
 
 def trace(source):
