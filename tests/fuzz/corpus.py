@@ -73,6 +73,9 @@ def texts(s):
     s.put('plan_resume', bytes(8000))
     s.put('plan_resume', b'\0' + bytes(16) + b'x' * 12000)
     s.put('plan_resume', b'\1tessera.plan.1'.ljust(64, b'\0'))
+    s.put('row_file', b'\0')  # one of zeros; one whose texts have no end; a file
+    s.put('row_file', b'\0' + b'x' * 12000)
+    s.put('row_file', b'\1tsrrow1'.ljust(64, b'\0'))
     for i, line in enumerate(('a.yaml --strategy fsdp --set batch=2', '--out x --jobs 3 y', '--help', '-o x -f md a b')):
         s.put('arguments', bytes([i]) + '\n'.join(line.split()).encode())
 

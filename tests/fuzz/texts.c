@@ -7,6 +7,7 @@
 #include "experiments/cli/commands.h"
 #include "experiments/cli/player/trace/trace.h"
 #include "experiments/study/base/yaml.h"
+#include "experiments/study/compare/part.h"
 #include "experiments/study/config/experiment.h"
 #include "experiments/study/config/stack.h"
 #include "experiments/study/model/model.h"
@@ -214,6 +215,35 @@ static void plan_resume(const uint8_t *data, size_t n)
     searched.past = NULL;
 }
 
+/* ---- rows/STRATEGY.row ----------------------------------------------------------------------- */
+
+/* The row as it is, behind a head that is right for it, or (an odd first byte) the whole file.
+ * Whatever is taken has texts that end, and can be printed. */
+static void row_file(const uint8_t *data, size_t n)
+{
+    enum { BYTES = TSR_ROW_HEAD_BYTES + sizeof(struct tsr_row) };
+    bool whole = n && data[0] & 1;
+    size_t at = whole ? 0 : TSR_ROW_HEAD_BYTES, room = BYTES - at;
+    char *file = calloc(1, BYTES);
+    struct tsr_row *row = calloc(1, sizeof *row);
+    if (!file || !row || !n)
+        goto done;
+    n = n - 1 < room ? n - 1 : room;
+    memcpy(file + at, data + 1, n);
+    if (!whole)
+        tsr__row_head(file + at, 0, file);
+    if (tsr__row_parse(file, whole ? n : BYTES, 0, row)) {
+        if (!memchr(row->strategy, 0, sizeof row->strategy) ||
+            !memchr(row->peak_phase, 0, sizeof row->peak_phase) ||
+            !memchr(row->sections[0].module, 0, sizeof row->sections[0].module))
+            abort();
+        tsr__put_rows_csv(stdout, row, 1);
+    }
+done:
+    free(file);
+    free(row);
+}
+
 const struct tsr_fuzz_target tsr_fuzz_texts[] = {
     {.name = "yaml", .run = yaml, .dictionary = "yaml"},
     {.name = "set", .run = set, .dictionary = "yaml"},
@@ -225,5 +255,6 @@ const struct tsr_fuzz_target tsr_fuzz_texts[] = {
     {.name = "rules", .run = rules, .dictionary = "yaml"},
     {.name = "arguments", .run = arguments, .dictionary = "arguments"},
     {.name = "plan_resume", .run = plan_resume, .dictionary = "csv", .begin = begin_resume},
+    {.name = "row_file", .run = row_file, .dictionary = "csv"},
     {.name = NULL},
 };

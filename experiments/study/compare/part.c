@@ -12,6 +12,7 @@
 #include "experiments/study/base/listener.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/simulate/row_check.h"
 #include "sim/base/json_load.h"
 
 enum { MAX_PARTS = 100000, MAX_FILE_BYTES = 1 << 28 };
@@ -162,28 +163,48 @@ static tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
 }
 
 struct row_file {
-    struct head head;
+    char head[TSR_ROW_HEAD_BYTES];
     const struct tsr_row *row;
 };
+
+void tsr__row_head(const void *row, uint64_t digest, char out[TSR_ROW_HEAD_BYTES])
+{
+    struct head head = {.digest = digest, .bytes = sizeof(struct tsr_row)};
+    _Static_assert(sizeof head == TSR_ROW_HEAD_BYTES, "of a row file");
+    memcpy(head.magic, magic, sizeof magic);
+    head.check = tsr_hash_bytes(0, row, sizeof(struct tsr_row));
+    memcpy(out, &head, sizeof head);
+}
+
+bool tsr__row_parse(const char *data, size_t n, uint64_t digest, struct tsr_row *row)
+{
+    char head[TSR_ROW_HEAD_BYTES];
+    if (n != sizeof head + sizeof *row)
+        return false;
+    tsr__row_head(data + sizeof head, digest, head);
+    if (memcmp(data, head, sizeof head) != 0 || !tsr_row_is_possible(data + sizeof head))
+        return false;
+    memcpy(row, data + sizeof head, sizeof *row);
+    return true;
+}
 
 static tsr_status put_row(FILE *stream, const void *user)
 {
     const struct row_file *file = user;
-    fwrite(&file->head, sizeof file->head, 1, stream);
+    fwrite(file->head, sizeof file->head, 1, stream);
     fwrite(file->row, sizeof *file->row, 1, stream);
     return TSR_OK;
 }
 
-/* Starts a part in a folder: writes what belongs to the whole study. */
+/* Writes the row of a strategy. */
 static tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *dir, size_t item,
                                 const struct tsr_row *row)
 {
     char path[TSR_PATH_BYTES];
     struct row_file file = {.row = row};
-    memcpy(file.head.magic, magic, sizeof magic);
-    file.head.bytes = sizeof *row;
-    file.head.check = tsr_hash_bytes(0, row, sizeof *row);
-    TSR_TRY(digest_of(rows, item, &file.head.digest));
+    uint64_t digest;
+    TSR_TRY(digest_of(rows, item, &digest));
+    tsr__row_head(row, digest, file.head);
     TSR_TRY(row_path(dir, row->strategy, path));
     return tsr_write_file(path, put_row, &file);
 }
@@ -193,19 +214,19 @@ static tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *di
                                 struct tsr_row *row, bool *found)
 {
     char path[TSR_PATH_BYTES];
-    struct head head;
     uint64_t digest;
     *found = false;
     TSR_TRY(digest_of(rows, item, &digest));
     TSR_TRY(row_path(dir, rows->study->jobs[item].strategy->name, path));
-    const char *why;
-    FILE *file = tsr_file_stream(NULL, path, &why);
-    if (!file)
+    char *data = NULL;
+    size_t n = 0;
+    if (tsr_kind_of(NULL, path) == TSR_KIND_NONE ||
+        tsr_read_file(path, sizeof(struct head) + sizeof *row, &data, &n) != TSR_OK)
         return TSR_OK;
-    bool whole = fread(&head, sizeof head, 1, file) == 1 && fread(row, sizeof *row, 1, file) == 1;
-    fclose(file);
-    *found = whole && !memcmp(head.magic, magic, sizeof magic) && head.digest == digest &&
-             head.bytes == sizeof *row && head.check == tsr_hash_bytes(0, row, sizeof *row);
+    *found = tsr__row_parse(data, n, digest, row);
+    free(data);
+    if (!*found)
+        return TSR_OK;
     row->changes = rows->study->jobs[item].changes; /* the others may not be those of then */
     return TSR_OK;
 }

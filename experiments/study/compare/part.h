@@ -33,6 +33,12 @@ struct tsr_part_rows {
     uint64_t program;              /* hash of the program file */
 };
 
+/* The head of a row file, and what follows it; for tests, too. `row`: its bytes. */
+enum { TSR_ROW_HEAD_BYTES = 32 };
+void tsr__row_head(const void *row, uint64_t digest, char out[TSR_ROW_HEAD_BYTES]);
+/* False: the file is not a row that this program wrote with this digest. */
+bool tsr__row_parse(const char *data, size_t n, uint64_t digest, struct tsr_row *row);
+
 /* Simulates the strategies of a part that its folder does not have yet, `jobs` at a time, and keeps
  * each as it comes. rows[n of the study]: those of the part are filled in. */
 tsr_status tsr_part_run(const struct tsr_study *study, const struct tsr_sweep_part *part,

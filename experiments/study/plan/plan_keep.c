@@ -13,6 +13,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/listener.h"
 #include "experiments/study/plan/plan.h"
+#include "experiments/study/simulate/row_check.h"
 
 static const char NAME[] = "plan.resume";
 static const char MAGIC[16] = "tessera.plan.1";
@@ -73,58 +74,9 @@ static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
     return TSR_OK;
 }
 
-/* What the bytes of a member may be: a text that ends in its room, or a number from least to most.
- * With others it may not even be looked at as a bool, an enumeration or a text. */
-struct member {
-    size_t at, bytes;
-    bool is_number;
-    int least, most;
-};
-
-#define ROOM(member) offsetof(struct record, m.row.member), sizeof(((struct tsr_row *)0)->member)
-#define TEXT(member)              \
-    {                             \
-        ROOM(member), false, 0, 0 \
-    }
-#define NUMBER(member, least, most)     \
-    {                                   \
-        ROOM(member), true, least, most \
-    }
-
-static const struct member members[] = {
-    {offsetof(struct record, simulated), sizeof(bool), true, 0, 1},
-    {offsetof(struct record, m.bound.known), sizeof(bool), true, 0, 1},
-    TEXT(strategy),
-    TEXT(summary),
-    TEXT(changes.words),
-    TEXT(failure),
-    TEXT(remedy),
-    TEXT(peak_module),
-    TEXT(peak_phase),
-    NUMBER(failure_status, 0, 255),
-    NUMBER(oom_phase, 0, TSR_N_PHASES),
-    NUMBER(trains, 0, 1),
-    NUMBER(measured, 0, 1),
-    NUMBER(fits, TSR_FITS_UNKNOWN, TSR_FITS_RETRIES),
-    NUMBER(node_host.verdict, TSR_HOST_UNKNOWN, TSR_HOST_TOO_SMALL),
-    TEXT(node_host.section),
-    NUMBER(fit.is_known, 0, 1),
-    NUMBER(fit.has_nccl, 0, 1),
-    NUMBER(fit.verdict, TSR_FITS_UNKNOWN, TSR_FITS_RETRIES),
-};
-
-static const struct member in_sections[] = {TEXT(sections[0].module), TEXT(sections[0].phase),
-                                            NUMBER(sections[0].there, 0, 1)};
-
-static bool holds(const char *record, const struct member *member, size_t shift)
+static bool is_bool(const char *at)
 {
-    const char *at = record + member->at + shift;
-    int value = (unsigned char)*at;
-    if (!member->is_number)
-        return memchr(at, 0, member->bytes) != NULL;
-    if (member->bytes == sizeof value)
-        memcpy(&value, at, sizeof value);
-    return value >= member->least && value <= member->most;
+    return (unsigned char)*at <= 1;
 }
 
 /* What a search has left is taken as it is; a record that none can have would be read beyond. */
@@ -132,13 +84,9 @@ static bool is_possible(const char *record, size_t n_space)
 {
     uint64_t index;
     memcpy(&index, record + offsetof(struct record, index), sizeof index);
-    bool good = index < n_space;
-    for (size_t k = 0; k < sizeof members / sizeof *members; k++)
-        good = good && holds(record, &members[k], 0);
-    for (size_t k = 0; k < sizeof in_sections / sizeof *in_sections; k++)
-        for (size_t i = 0; i < TSR_N_SECTIONS; i++)
-            good = good && holds(record, &in_sections[k], i * sizeof(struct tsr_section_peak));
-    return good;
+    return index < n_space && is_bool(record + offsetof(struct record, simulated)) &&
+           is_bool(record + offsetof(struct record, m.bound.known)) &&
+           tsr_row_is_possible(record + offsetof(struct record, m.row));
 }
 
 static bool all_possible(const char *records, size_t n, size_t n_space)
