@@ -23,14 +23,6 @@ static bool is_sum(const struct tsr_traced_op *op)
     return adds && op->n_shapes == 2 && has_shape(op, op->shapes[1].n_dims, op->shapes[1].dims);
 }
 
-static uint64_t bytes_of(const struct tsr_traced_segment *s, uint32_t n)
-{
-    for (size_t i = 0; i < s->n_events; i++)
-        if (s->events[i].kind == TSR_TRACED_ALLOC && s->events[i].n == n)
-            return s->events[i].bytes;
-    return 0;
-}
-
 static tsr_status begin_sum(struct tsr__sums *sums, const struct tsr_traced_model *m,
                             const struct tsr_traced_segment *s, struct tsr__instance *running,
                             size_t at)
@@ -63,11 +55,10 @@ static struct tsr__sum *made_by(const struct tsr__sums *sums, const struct tsr__
     return sum && sum->result == n && sum->result_step == owner->step ? sum : NULL;
 }
 
-static void add_part(struct tsr__sums *sums, const struct tsr_traced_segment *s,
-                     struct tsr__instance *owner, uint32_t n)
+static void add_part(struct tsr__sums *sums, struct tsr__instance *owner, uint32_t n)
 {
     struct tsr__sum *sum = &sums->items[sums->n - 1];
-    uint64_t bytes = bytes_of(s, n);
+    uint64_t bytes = owner->slots[n].bytes;
     if (!sum->bytes)
         sum->bytes = bytes;
     if (bytes != sum->bytes || sum->n_parts == 2)
@@ -104,14 +95,14 @@ tsr_status tsr__sums_event(struct tsr__sums *sums, const struct tsr_traced_model
         return begin_sum(sums, m, s, running, at);
     case TSR_TRACED_FREE:
         if (sums->open)
-            add_part(sums, ev->of == TSR_NO_ID ? s : &m->segments[ev->of], owner, ev->n);
+            add_part(sums, owner, ev->n);
         return TSR_OK;
     case TSR_TRACED_GRAD:
-        complete(sums, m, running->step, step->base + ev->param,
-                 bytes_of(ev->of == TSR_NO_ID ? s : &m->segments[ev->of], ev->n));
+        complete(sums, m, running->step, step->base + ev->param, owner->slots[ev->n].bytes);
         return TSR_OK;
     default:
         running->slots[ev->n].sum = 0;
+        running->slots[ev->n].bytes = ev->bytes;
         sums->open = false;
         return TSR_OK;
     }

@@ -19,7 +19,8 @@ enum tsr__slot_state {
 struct tsr__slot {
     struct tsr_storage *storage; /* LIVE, of the player: owned */
     uint8_t state;
-    uint32_t sum; /* 1 + the sum whose result it is (sums.c); 0: none */
+    uint32_t sum;   /* 1 + the sum whose result it is (sums.c); 0: none */
+    uint64_t bytes; /* for sums.c */
 };
 
 /* A segment that was played and of which something lives. */
@@ -90,7 +91,8 @@ struct tsr__sums {
     struct tsr__sum *items;
     bool open;
 };
-/* Notes event `at` of the segment that runs, before it takes effect. Errors: TSR_ENOMEM. */
+/* Notes event `at` of the segment that runs, before it takes effect; `owner` has the storage that
+ * it names, if any. Errors: TSR_ENOMEM. */
 tsr_status tsr__sums_event(struct tsr__sums *sums, const struct tsr_traced_model *model,
                            const struct tsr_traced_steps *list, struct tsr__instance *running,
                            size_t at, struct tsr__instance *owner) TSR_MUST_USE;

@@ -281,6 +281,13 @@ static tsr_status lost(const struct walker *w, uint32_t step, size_t event, cons
                     w->list->steps[step].segment, event, what);
 }
 
+/* Notes an event that was checked, before what it frees is gone. */
+static tsr_status note(struct walker *w, struct tsr__instance *running, size_t at,
+                       struct tsr__instance *owner)
+{
+    return w->gives ? tsr__sums_event(&w->sums, w->m, w->list, running, at, owner) : TSR_OK;
+}
+
 static tsr_status give(struct walker *w, uint32_t step, size_t at,
                        const struct tsr_traced_segment *s, struct tsr__instance *running)
 {
@@ -295,14 +302,9 @@ static tsr_status give(struct walker *w, uint32_t step, size_t at,
     slot->state = TSR__SLOT_GIVEN;
     /* of an earlier iteration: its category is settled */
     struct tsr__give made = {owner->step, ev->n, (uint32_t)param, false};
-    return !w->gives || tsr__gives_push(w->gives, w->arena, made) ? TSR_OK : tsr_no_memory(NULL);
-}
-
-/* Notes an event that was checked, before what it frees is gone. */
-static tsr_status note(struct walker *w, struct tsr__instance *running, size_t at,
-                       struct tsr__instance *owner)
-{
-    return w->gives ? tsr__sums_event(&w->sums, w->m, w->list, running, at, owner) : TSR_OK;
+    if (w->gives && !tsr__gives_push(w->gives, w->arena, made))
+        return tsr_no_memory(NULL);
+    return note(w, running, at, owner);
 }
 
 static tsr_status go_through_segment(struct walker *w, uint32_t step, bool is_end)
@@ -321,7 +323,7 @@ static tsr_status go_through_segment(struct walker *w, uint32_t step, bool is_en
         case TSR_TRACED_ALLOC:
             running->slots[ev->n].state = TSR__SLOT_LIVE;
             running->n_used++;
-            TSR_TRY(note(w, running, i, NULL));
+            TSR_TRY(note(w, running, i, running));
             break;
         case TSR_TRACED_FREE:
             slot = tsr__instance_find(&w->instances, running, ev, &owner);
@@ -334,7 +336,6 @@ static tsr_status go_through_segment(struct walker *w, uint32_t step, bool is_en
             if (is_end)
                 return lost(w, step, i, "a gradient outside of backward");
             TSR_TRY(give(w, step, i, s, running));
-            TSR_TRY(note(w, running, i, NULL));
             break;
         default:
             for (uint32_t k = 0; k < ev->n_reads; k++)
