@@ -259,6 +259,10 @@ def utilisation():
     row = json.loads(out)["rows"][0] if status == 0 else {}
     at_peak = row.get("mfu", 0) * row.get("step_time_s", 0) * 989e12
     check("MFU under autocast", at_peak and abs(at_peak / row["model_flop_per_gpu"] - 1) < 1e-6, err or str(row))
+    fast = {"model": "llama-3.2-1b", "seq": 4096, "cluster": {"nodes": 1, "gpus": 1, "gpu": "h100-sxm5-80g"},
+            "strategies": {"fsdp": {}}, "sim": {"slow_factor": 0.1}}
+    status, out, err = run("compare", write("fast.yaml", fast), "--format", "json")
+    check("a card that is sped up", status == 0 and json.loads(out)["rows"][0]["mfu"] is None, err or out)
     with open(os.path.join(SOURCE, "experiments", "clusters", "gpu-h100-sxm5-80g.json")) as f:
         card = json.load(f)
     for key in ("kernels", "achievable_matmul_flop_per_s", "achievable_matmul_shape"):
