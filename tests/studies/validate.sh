@@ -177,7 +177,7 @@ import json, sys
 table = json.load(open(sys.argv[1]))
 a, b, c, d, e, f, g = table["rows"]
 assert a["status"] == "predicted" and a["gpu"] == "h100-sxm5-96g-500w", a
-assert a["stack"] == "torchtitan-2024-12" and a["varied"] == "checkpoint.every, dialect", a
+assert a["stack"] == "torchtitan-2026" and a["varied"] == "checkpoint.every, dialect", a
 assert b["status"] == "predicted" and b["gpu"] == "h100-sxm5-96g-500w" and b["varied"] == "", b
 assert c["status"] == "not_modelled" and c["reason"].startswith('column torch_compile: found "loss only"'), c
 assert d["reason"] == "column gpu: no device file has this card", d

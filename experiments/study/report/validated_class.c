@@ -104,12 +104,19 @@ static bool key_differs(const char *name, const struct tsr_settings *a,
     return strcmp(x, y) != 0;
 }
 
-/* The set of told keys that two settings have otherwise. */
+/* True for a key that the dialect of a strategy does not read. */
+static bool is_idle(const char *key, const struct tsr_settings *s)
+{
+    return !strncmp(key, "compile.", 8) && s->dialect != TSR_DIALECT_COMPILE;
+}
+
+/* The set of told keys that two settings have otherwise; those that `a` does not read are left out.
+ */
 static uint64_t changes(const struct tsr_settings *a, const struct tsr_settings *b)
 {
     uint64_t set = 0;
     for (unsigned i = 0; i < N_TOLD; i++)
-        if (key_differs(told_keys[i], a, b))
+        if (!is_idle(told_keys[i], a) && key_differs(told_keys[i], a, b))
             set |= UINT64_C(1) << i;
     return set;
 }
