@@ -79,6 +79,8 @@ works program "$tmp/a.yaml" --strategy eager --set stack=torchtitan-2026
 has "$out" "loss:nll_loss"
 works compare "$tmp/a.yaml" --only eager --set stack=torchtitan-2026 --print-config
 has "$out" "components: [model]"
+works compare "$tmp/a.yaml" --only eager --set stack=torchtitan-2026 --set 'model={name: llama-3.1-8b, layers: 1}'
+[ ! -s "$err" ] || complain "a remark on what a stack compiles, of a strategy that compiles nothing"
 peak() { sed -n 's/.*"peak_allocated_bytes": \([0-9]*\).*/\1/p' "$out" | head -1; }
 works compare "$tmp/a.yaml" --only compiled --set seq=8192 --format json
 eager_loss=$(peak)

@@ -369,7 +369,7 @@ static void tell_need(const struct tsr_experiment *e, const struct tsr_strategy 
         for (size_t k = 0; k < N_NEEDS && (!only || only == s); k++) {
             size_t key = tsr_key_find(needs[k].key);
             if (!strcmp(needs[k].other, first->other) && needs[k].is_idle(&s->settings) &&
-                tsr_setting_source(e, s, key) != TSR_FROM_STACK &&
+                s->settings.from[key] && tsr_setting_source(e, s, key) != TSR_FROM_STACK &&
                 tsr_key_is_read(&tsr_keys[key], s->settings.api) &&
                 is_inherited(e, s, key, place, sizeof place))
                 add_key(&line, key, place);
