@@ -7,7 +7,8 @@ flagship=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
 
 # unfinished FOLDER: files under temporary names.
 unfinished() {
-    find "$1" -name '*.tmp-*' -o -name '.new-*' -o -name '.tessera-*' 2>/dev/null
+    # shellcheck disable=SC2086 # a pattern
+    find $1 -name '*.tmp-*' -o -name '.new-*' -o -name '.tessera-*' 2>/dev/null
 }
 
 # wait_for FOLDER PROCESS: until one is there; fails if the process ends before.
@@ -30,13 +31,15 @@ interrupted() {
     rm -rf "$folder"
     $default "$TESSERA" compare "$flagship" --out "$folder" >"$out" 2>"$err" &
     process=$!
-    wait_for "$folder" $process || complain "$1: it ended before it could be interrupted"
+    wait_for "$folder/*/" $process || complain "$1: it ended before it could be interrupted"
     kill -"$1" $process
     wait $process
     got=$?
     [ "$got" = $((128 + $2)) ] || complain "$1: exit status $got, not $((128 + $2))"
     left=$(unfinished "$folder" | head -n 3)
     [ -z "$left" ] || complain "$1: left behind: $left"
+    grep -qE "^tessera: interrupted; [0-9]+ of [0-9]+ strategies are complete in $folder; summary.csv" "$err" ||
+        complain "$1: no line says what is complete"
     files=$(find "$folder" -type f | wc -l)
     sleep 0.3
     [ "$(find "$folder" -type f | wc -l)" = "$files" ] || complain "$1: a process went on"
@@ -46,6 +49,34 @@ for i in 1 2 3; do
     interrupted HUP 1
     [ -n "$default" ] && interrupted INT 2
 done
+
+# A table of published runs: what was simulated is said, and nothing is written.
+checks=$((checks + 1))
+mkdir "$tmp/table"
+"$TESSERA" validate "$TSR_SOURCE_DIR/experiments/validation/torchtitan.csv" --jobs 1 --out "$tmp/table/out" >"$out" 2>"$err" &
+process=$!
+until [ -n "$(cat "/proc/$process/task/$process/children" 2>/dev/null)" ] || ! kill -0 $process 2>/dev/null; do
+    sleep 0.01
+done
+kill -TERM $process
+wait $process
+[ $? = 143 ] || complain "validate: it did not end by SIGTERM"
+has "$err" "tessera: interrupted; " " runs were simulated; the table is written at the end"
+[ -z "$(find "$tmp/table" -type f)" ] || complain "validate: left files"
+
+# A run that is hung up ends as one that SIGINT ends: it saves, and says how to go on.
+"$TESSERA" run "$TSR_SOURCE_DIR/experiments/small/llama.yaml" --strategy fsdp --on host --set world=1 --set batch=1 --set seq=32 \
+    --set data.train=null --set data.val=null --set eval.every=0 --set train.steps=100000 --out "$tmp/run" >"$out" 2>"$err" &
+process=$!
+until grep -q 'step:  *2 ' "$out" || ! kill -0 $process 2>/dev/null; do
+    sleep 0.02
+done
+kill -HUP $process
+if wait $process; then
+    has "$err" "stopped after step " "; go on with --resume $tmp/run"
+else
+    grep -q "built without" "$err" || complain "run: SIGHUP did not end it as SIGINT does"
+fi
 
 # As late as the pictures: what gnuplot has begun goes, too.
 if [ -n "$default" ] && command -v gnuplot >/dev/null; then

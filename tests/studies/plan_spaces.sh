@@ -53,20 +53,27 @@ done <"$tmp/spaces"
 space='plan.space={batch: [1, 2, 4, 8], checkpoint.every: [none, full, 2, selective_op], mesh: [null, {replicate: 2}, {replicate: 4}], wrap: [block, block_embed_head, root]}'
 works plan "$small" --format csv --set "$space"
 cp "$out" "$tmp/whole.csv"
-checks=$((checks + 1))
-env --default-signal=INT "$TESSERA" plan "$small" --format csv --set "$space" --jobs 1 --out "$tmp/left" >"$out" 2>"$err" &
-pid=$!
-# It asks for the interruption before its first child.
-until [ -n "$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)" ] || ! kill -0 "$pid" 2>/dev/null; do
-    sleep 0.01
-done
-kill -INT "$pid"
-wait "$pid"
-got=$?
-[ "$got" = 130 ] || complain "an interrupted search: exit status $got, not 130"
-has "$out" "schema_version,rank,settings"
-has "$err" "interrupted; --resume goes on"
-[ -s "$tmp/left/plan.resume" ] || complain "plan.resume is missing"
+# leave SIGNAL NUMBER: a search that the signal interrupts in $tmp/left.
+leave() {
+    checks=$((checks + 1))
+    rm -rf "$tmp/left"
+    env "--default-signal=$1" "$TESSERA" plan "$small" --format csv --set "$space" --jobs 1 --out "$tmp/left" >"$out" 2>"$err" &
+    pid=$!
+    # It asks for the interruption before its first child.
+    until [ -n "$(cat "/proc/$pid/task/$pid/children" 2>/dev/null)" ] || ! kill -0 "$pid" 2>/dev/null; do
+        sleep 0.01
+    done
+    kill "-$1" "$pid"
+    wait "$pid"
+    got=$?
+    [ "$got" = $((128 + $2)) ] || complain "a search interrupted by $1: exit status $got, not $((128 + $2))"
+    has "$out" "schema_version,rank,settings"
+    has "$err" "interrupted; --resume goes on"
+    [ -s "$tmp/left/plan.resume" ] || complain "$1: plan.resume is missing"
+}
+leave TERM 15
+leave HUP 1
+leave INT 2
 fails 2 "plan.resume" "another space" -- plan "$small" --set "$space" --set batch=2 --out "$tmp/left" --resume
 # One bit is enough: no damaged figure is taken for one that was computed. (Of the sum, where no
 # configuration was through yet.)

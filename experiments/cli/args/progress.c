@@ -42,12 +42,22 @@ void tsr_progress_end(const struct tsr_progress *progress)
     fflush(stderr);
 }
 
+/* One write for the whole line, so that a signal does not cut it and other processes do not mix in.
+ */
 static void put_note(void *user, const char *text)
 {
+    char *line = NULL;
+    size_t n;
+    FILE *out = open_memstream(&line, &n);
     (void)user;
-    fputs("tessera: ", stderr);
-    tsr_text_put(stderr, text);
-    fputc('\n', stderr);
+    if (!out)
+        return;
+    fputs("tessera: ", out);
+    tsr_text_put(out, text);
+    fputc('\n', out);
+    if (fclose(out) == 0)
+        fputs(line, stderr);
+    free(line);
 }
 
 static void put_progress(void *user, size_t done, size_t total, const char *what)

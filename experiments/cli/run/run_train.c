@@ -43,8 +43,11 @@ static void catch_stop(void)
 {
     const struct sigaction stop = {.sa_handler = ask_to_stop,
                                    .sa_flags = SA_RESETHAND | SA_RESTART};
+    struct sigaction now;
     sigaction(SIGINT, &stop, NULL);
     sigaction(SIGTERM, &stop, NULL);
+    if (sigaction(SIGHUP, NULL, &now) == 0 && now.sa_handler != SIG_IGN) /* nohup ignores it */
+        sigaction(SIGHUP, &stop, NULL);
 }
 
 /* As what the signal does to programs that know nothing of it: the shell stops its script, too. */

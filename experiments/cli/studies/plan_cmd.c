@@ -11,8 +11,9 @@
 static const char *const formats[] = {"md", "csv", "json", NULL};
 static const char *const sizes[] = {
     [TSR_PLAN_BATCH] = "batch", [TSR_PLAN_SEQ] = "seq", [TSR_PLAN_LAYERS] = "layers"};
-/* As of a program that SIGINT ends: what was printed is not all. */
-enum { INTERRUPTED = 130 };
+/* The exit status is this and the signal, as of a program that the signal ends: what was printed is
+ * not all. */
+enum { BY_SIGNAL = 128 };
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
 static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan *plan, int *success)
@@ -29,7 +30,7 @@ static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan 
     if (c.taken)
         fprintf(stderr, "tessera: note: %zu results were taken from the interrupted search\n",
                 c.taken);
-    *success = c.interrupted ? INTERRUPTED : *success;
+    *success = c.interrupted ? BY_SIGNAL + c.interrupted : *success;
     if (c.interrupted)
         fprintf(stderr, args->out
                             ? "tessera: note: interrupted; --resume goes on with the rest\n"

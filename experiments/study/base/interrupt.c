@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -34,13 +35,16 @@ static struct {
     } files[MAX_FILES];
     pid_t children[MAX_CHILDREN];
     size_t n_files, n_children;
+    char line[512]; /* tsr_interrupt_tell(), without its 0 */
+    size_t n_line;
     bool handled; /* signals come to clean_up() */
 } lists = {.taken = ATOMIC_FLAG_INIT};
 
 static const int signals[] = {SIGHUP, SIGINT, SIGTERM};
 enum { N_SIGNALS = sizeof signals / sizeof *signals };
 
-/* Who wants to be asked; in a child of his it is still his. */
+/* The process whose first signal is recorded (a fork() does not make it the child's), and that
+ * signal. */
 static atomic_int asks, asked;
 
 static void take(void)
@@ -67,7 +71,9 @@ static void clean_up(int number)
         errno = error;
         return;
     }
-    if (number == SIGINT && atomic_load(&asks) == (int)getpid() && !atomic_exchange(&asked, 1)) {
+    int none = 0;
+    if (atomic_load(&asks) == (int)getpid() &&
+        atomic_compare_exchange_strong(&asked, &none, number)) {
         errno = error;
         return;
     }
@@ -80,6 +86,7 @@ static void clean_up(int number)
                 continue;
         for (size_t i = 0; i < lists.n_files; i++)
             (void)unlinkat(lists.files[i].in, lists.files[i].name, 0);
+        (void)!write(STDERR_FILENO, lists.line, lists.n_line);
     }
     (void)signal(number, SIG_DFL);
     (void)raise(number); /* comes when the handler returns, and then does what it usually does */
@@ -106,7 +113,7 @@ static void hold(sigset_t *before)
     take();
     if (lists.owner != getpid()) {
         lists.owner = getpid();
-        lists.n_files = lists.n_children = 0;
+        lists.n_files = lists.n_children = lists.n_line = 0;
     }
     if (lists.handled)
         install(&all);
@@ -126,9 +133,20 @@ void tsr_interrupt_ask(bool wanted)
     atomic_store(&asks, wanted ? (int)getpid() : 0);
 }
 
-bool tsr_interrupt_asked(void)
+int tsr_interrupt_asked(void)
 {
-    return atomic_load(&asked) != 0;
+    return atomic_load(&asked);
+}
+
+void tsr_interrupt_tell(const char *line)
+{
+    sigset_t before;
+    hold(&before);
+    lists.n_line = strnlen(line, sizeof lists.line - 1);
+    memcpy(lists.line, line, lists.n_line);
+    if (lists.n_line)
+        lists.line[lists.n_line++] = '\n';
+    let_go(&before);
 }
 
 void tsr_interrupt_handle(void)

@@ -27,10 +27,15 @@ void tsr_interrupt_remove(const char *path);
 /* It has its name, or is gone; does nothing if it is not known. `name`: the same pointer. */
 void tsr_interrupt_keep(const char *name);
 
-/* From now on (false: no more) the first SIGINT in this process only makes tsr_interrupt_asked()
- * true, for work that has results to show; a second one ends it as ever. */
+/* From now on (false: no more) the first of the three signals in this process is only recorded, for
+ * work that has results to show; a second one ends the process. */
 void tsr_interrupt_ask(bool wanted);
-bool tsr_interrupt_asked(void);
+/* Returns the recorded signal, 0 if none has come. */
+int tsr_interrupt_asked(void);
+
+/* Sets the line that this process writes to stderr when a signal ends it: what is complete on disk.
+ * It is copied, and cut after 511 bytes; "": no line. */
+void tsr_interrupt_tell(const char *line);
 
 /* fork() of a child that is to end with this process. */
 pid_t tsr_interrupt_fork(void);

@@ -189,7 +189,8 @@ static tsr_status wait_one(struct pool *pool, size_t *done)
         struct pollfd polls[MAX_CHILDREN];
         for (size_t i = 0; i < pool->n; i++)
             polls[i] = (struct pollfd){.fd = pool->children[i].fd, .events = POLLIN};
-        if (poll(polls, (nfds_t)pool->n, -1) < 0 && errno != EINTR)
+        /* A stop that is asked for between the check above and poll() is seen after a while. */
+        if (poll(polls, (nfds_t)pool->n, pool->work->stop ? 200 : -1) < 0 && errno != EINTR)
             return tsr_fail(TSR_EIO, "poll: %s", strerror(errno));
         for (size_t i = 0; i < pool->n; i++) {
             struct child *child = &pool->children[i];
@@ -237,17 +238,29 @@ static tsr_status finish_one(struct pool *pool, size_t *next)
     return status;
 }
 
+/* Prepares the line of an interruption after `finished` items. */
+static void tell_kept(const struct tsr_pool_work *work, size_t finished)
+{
+    char line[512];
+    if (!work->name)
+        return;
+    snprintf(line, sizeof line, "tessera: interrupted; %zu of %zu %s", finished, work->n,
+             work->kept ? work->kept : "");
+    tsr_interrupt_tell(work->kept ? line : "");
+}
+
 static tsr_status run_all(struct pool *pool)
 {
     const struct tsr_pool_work *work = pool->work;
     size_t next = 0, finished = 0;
+    tell_kept(work, 0);
     while (finished < work->n && !stops(pool)) {
         while (pool->n < pool->limit && next < work->n)
             TSR_TRY(start(pool, next++));
         if (work->name)
             tsr_tell_progress(finished, work->n, work->name(work->user, next - 1));
         TSR_TRY(finish_one(pool, &next));
-        finished++;
+        tell_kept(work, ++finished);
     }
     return TSR_OK;
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/listener.h"
 #include "experiments/study/job/emit.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -71,17 +72,15 @@ tsr_status tsr_measured_check(const struct tsr_study *study, const struct tsr_ro
     const struct tsr_program *step = emission.classes[0].programs[emission.steady];
     uint64_t hash = tsr_program_hash(step);
     if (hash == row->program_hash)
-        fprintf(stderr,
-                "tessera: note: %s ran what is simulated: both program hashes are %016" PRIx64
-                ", of a step whose loss and norm go to the host\n",
-                tsr_show(row->strategy).text, hash);
+        tsr_tell("note: %s ran what is simulated: both program hashes are %016" PRIx64
+                 ", of a step whose loss and norm go to the host",
+                 tsr_show(row->strategy).text, hash);
     else
-        fprintf(stderr,
-                "tessera: note: %s ran another program (hash %016" PRIx64 ", %" PRIu64
-                " instructions) than this file's strategy (%016" PRIx64
-                ", %zu): other keys, ranks or versions\n",
-                tsr_show(row->strategy).text, row->program_hash, row->n_instructions, hash,
-                step->n_instrs);
+        tsr_tell("note: %s ran another program (hash %016" PRIx64 ", %" PRIu64
+                 " instructions) than this file's strategy (%016" PRIx64
+                 ", %zu): other keys, ranks or versions",
+                 tsr_show(row->strategy).text, row->program_hash, row->n_instructions, hash,
+                 step->n_instrs);
     tsr_emission_fini(&emission);
     return TSR_OK;
 }

@@ -328,7 +328,7 @@ static json_t *counts_json(const struct tsr_plan *plan)
                      (json_int_t)c->beaten, "emitted", (json_int_t)c->emitted, "different",
                      (json_int_t)c->distinct, "fitting", (json_int_t)c->fitting, "simulated",
                      (json_int_t)c->simulated, "exhaustive", (int)plan->options.exhaustive,
-                     "interrupted", (int)c->interrupted, "left", (json_int_t)c->left,
+                     "interrupted", (int)(c->interrupted != 0), "left", (json_int_t)c->left,
                      "emission_wall_s", c->emit_s, "simulation_wall_s", c->sim_s);
 }
 

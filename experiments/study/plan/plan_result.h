@@ -39,10 +39,10 @@ void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row 
 /* What became of all configurations. */
 struct tsr_plan_counts {
     size_t impossible, too_large, beaten, emitted, distinct, fitting, simulated;
-    size_t repeats; /* combinations that are others again: not counted as configurations */
-    size_t taken;   /* emitted or simulated by the search that this one resumes */
-    size_t left;    /* of an interrupted search: nothing is known of them yet */
-    bool interrupted;
+    size_t repeats;       /* combinations that are others again: not counted as configurations */
+    size_t taken;         /* emitted or simulated by the search that this one resumes */
+    size_t left;          /* of an interrupted search: nothing is known of them yet */
+    int interrupted;      /* by this signal; 0: the search ended by itself */
     double emit_s, sim_s; /* wall time of this machine */
 };
 

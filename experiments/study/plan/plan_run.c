@@ -30,7 +30,7 @@ static void run_item(void *user, size_t item, void *result)
 static bool stop(void *user)
 {
     (void)user;
-    return tsr_interrupt_asked();
+    return tsr_interrupt_asked() != 0;
 }
 
 /* A child that failed by the machine's fault, or found a defect, ends the search. */

@@ -31,7 +31,7 @@ static double now(void)
 
 static bool stop(void)
 {
-    return tsr_interrupt_asked();
+    return tsr_interrupt_asked() != 0;
 }
 
 /* ---- equal programs ---------------------------------------------------------------------- */

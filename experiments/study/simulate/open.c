@@ -20,6 +20,7 @@
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/simulate.h"
+#include "sim/base/text.h"
 
 #define RESOLVED_FILE "experiment.yaml" /* in the output folder */
 
@@ -420,6 +421,17 @@ static const char *name_strategy(void *user, size_t item)
     return s->study->experiment.strategies[s->wanted[item]].name;
 }
 
+/* What an interruption leaves of a comparison. Cuts a long name of the folder. */
+static void put_kept(const char *dir, bool goes_on, char *out, size_t n)
+{
+    if (dir)
+        snprintf(out, n, "strategies are complete in %.300s; %s", tsr_show_line(dir).text,
+                 goes_on ? "the same command goes on"
+                         : "summary.csv and report.html are written at the end");
+    else
+        snprintf(out, n, "strategies were simulated; nothing is kept without --out DIR");
+}
+
 tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t jobs,
                         const struct tsr_pool_hooks *hooks, struct tsr_row *rows)
 {
@@ -427,11 +439,14 @@ tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t
     if (!wanted)
         return tsr_no_memory(NULL);
     struct strategies s = {study, dir, hooks, wanted, rows};
+    char kept[400];
+    put_kept(dir, hooks != NULL, kept, sizeof kept);
     struct tsr_pool_work work = {.result_bytes = sizeof(struct tsr_row),
                                  .user = &s,
                                  .run = run_strategy,
                                  .take = take_strategy,
-                                 .name = name_strategy};
+                                 .name = name_strategy,
+                                 .kept = kept};
     for (size_t i = 0; i < study->n; i++)
         if (!hooks || hooks->wants(hooks->user, i))
             wanted[work.n++] = i;
