@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # The error of a class of configurations, under the table of a comparison and in its files.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
@@ -87,6 +87,26 @@ line "; yours differs in nodes; some strategies also in mesh." --set world=16 --
 line "; yours differs in API, card, model" --set cluster=dgx-a100-16 --set model=gpt2 --set api=ddp
 line "yours differs in model.norm, optimizer.variant, gqa_repeat, wrap, sim.attention_kernel" \
     --set 'model={name: llama-3.2-1b, layers: 2}' --set gqa_repeat=false --set stack=torchtitan-2026
+# Every output that has a time says the same sentence: plan, overlap, goodput, jobs and report.html.
+sentence=$(sed -n '/^Error of time, /,/\.$/p' "$out" | tr '\n' ' ' | sed 's/ *$//')
+every() { # FILE WHAT: the sentence, also where lines are broken elsewhere
+    checks=$((checks + 1))
+    tr -s ' \n' ' ' <"$1" | grep -cF -e "${sentence%%; yours*}" >/dev/null || complain "$2 does not state the error: $sentence"
+}
+set -- --set 'model={name: llama-3.2-1b, layers: 2}' --set gqa_repeat=false --set stack=torchtitan-2026
+for command in plan overlap goodput; do
+    space=()
+    [ $command != plan ] || space=(--set 'plan.space={batch: [1]}')
+    works $command "$tmp/study/keys.yaml" "$@" --out "$tmp/error-$command" "${space[@]}"
+    every "$out" $command
+    every "$tmp/error-$command/report.html" "report.html of $command"
+    works $command "$tmp/study/keys.yaml" "$@" --format json "${space[@]}"
+    has "$out" '"validated_error": ['
+done
+works compare "$tmp/study/keys.yaml" "$@" --out "$tmp/error-compare" --pictures none
+every "$tmp/error-compare/report.html" "report.html of compare"
+works jobs "$TSR_SOURCE_DIR/experiments/topologies/two-jobs.yaml"
+has "$out" "rror of time, "
 # No class at all is said, too.
 printf '{"classes": []}\n' >"$errors"
 line "Error of time, fully_shard on h100-sxm5-80g, one node: nobody's measurements are known"

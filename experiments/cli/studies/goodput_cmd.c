@@ -11,6 +11,7 @@
 #include "experiments/study/goodput/goodput_page.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
 #include "sim/base/text.h"
@@ -29,18 +30,18 @@ static json_t *outcome(const struct tsr_month *m, const struct tsr_goodput_input
                      g->useful * in->horizon_s * per_s);
 }
 
-static json_t *to_json(const struct tsr_month *m)
+static json_t *to_json(const struct tsr_month *m, const struct tsr_study_info *info)
 {
     const struct tsr_goodput_input *in = &m->best_in;
-    return json_pack("{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:o, s:o}",
-                     "strategy", m->strategy, "world_size", (int)m->world, "nodes", (int)m->nodes,
-                     "step_time_s", m->step_s, "checkpoint_bytes", m->checkpoint_bytes,
-                     "checkpoint_stall_s", in->stall_s, "checkpoint_write_s", in->write_s,
-                     "restart_s", in->restart_s, "mean_time_between_failures_s", in->mtbf_s,
-                     "horizon_s", in->horizon_s, "runs", (int)in->runs, "flat_from_s",
-                     m->flat.from_s, "flat_to_s", m->flat.to_s, "asked",
-                     m->has_asked ? outcome(m, &m->asked, &m->got) : json_null(), "best",
-                     outcome(m, in, &m->best));
+    return json_pack(
+        "{s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:i, s:f, s:f, s:o, s:o, s:o}",
+        "strategy", m->strategy, "world_size", (int)m->world, "nodes", (int)m->nodes, "step_time_s",
+        m->step_s, "checkpoint_bytes", m->checkpoint_bytes, "checkpoint_stall_s", in->stall_s,
+        "checkpoint_write_s", in->write_s, "restart_s", in->restart_s,
+        "mean_time_between_failures_s", in->mtbf_s, "horizon_s", in->horizon_s, "runs",
+        (int)in->runs, "flat_from_s", m->flat.from_s, "flat_to_s", m->flat.to_s, "asked",
+        m->has_asked ? outcome(m, &m->asked, &m->got) : json_null(), "best",
+        outcome(m, in, &m->best), "validated_error", tsr_validated_json(info));
 }
 
 enum { N_FIGURES = 8, WIDTH = 22 };
@@ -115,6 +116,7 @@ static void put_markdown(FILE *out, const struct tsr_month *m, const struct tsr_
             "simulated, for the device file %s; failure rate, storage rate and restart time are "
             "the keys goodput.*.\n",
             info->device_file);
+    tsr_put_validated(out, info);
 }
 
 static void put_csv(const struct tsr_month *m)
@@ -149,7 +151,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     else if (!strcmp(args->format, "csv"))
         put_csv(m);
     else
-        status = tsr_put_json(stdout, to_json(m));
+        status = tsr_put_json(stdout, to_json(m, tsr_study_info(study)));
     return tsr_page_end(&page, status);
 }
 

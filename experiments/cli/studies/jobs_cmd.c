@@ -9,6 +9,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
 #include "sim/base/text.h"
@@ -54,6 +55,7 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
             "\nMean step after the start-up: each job by itself in its place, and all at once. All "
             "times are simulated, for the device file %s.\n",
             tsr_show_line(info->device_file).text);
+    tsr_put_validated(out, info);
 }
 
 static void put_csv(const struct tsr_tenants *t)
@@ -69,7 +71,7 @@ static void put_csv(const struct tsr_tenants *t)
     }
 }
 
-static json_t *to_json(const struct tsr_tenants *t)
+static json_t *to_json(const struct tsr_tenants *t, const struct tsr_study_info *info)
 {
     json_t *rows = json_array();
     for (size_t i = 0; i < t->n; i++) {
@@ -82,7 +84,7 @@ static json_t *to_json(const struct tsr_tenants *t)
                                               "alone_step_s", tenant->alone_s, "shared_step_s",
                                               tenant->shared_s, "slowdown", tenant->slowdown));
     }
-    return json_pack("{s:o}", "jobs", rows);
+    return json_pack("{s:o, s:o}", "jobs", rows, "validated_error", tsr_validated_json(info));
 }
 
 static tsr_status report(const struct tsr_args *args, const struct tsr_study *study,
@@ -96,7 +98,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     else if (!strcmp(args->format, "csv"))
         put_csv(tenants);
     else
-        status = tsr_put_json(stdout, to_json(tenants));
+        status = tsr_put_json(stdout, to_json(tenants, tsr_study_info(study)));
     return tsr_page_end(&page, status);
 }
 

@@ -13,6 +13,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
 #include "sim/figures/overlap.h"
@@ -321,27 +322,35 @@ static void tsr_overlap_print(FILE *out, const json_t *report, size_t top, bool 
 
 static const char *const formats[] = {"text", "json", "csv", NULL};
 
-static tsr_status put(const struct tsr_args *args, FILE *out, json_t *report)
+static tsr_status put(const struct tsr_args *args, const struct tsr_study_info *info, FILE *out,
+                      json_t *report)
 {
     if (!strcmp(args->format, "json"))
         return tsr_print_report(out, report);
     if (!tsr_json_show(report))
         return tsr_no_memory("the report");
     tsr_overlap_print(out, report, (size_t)args->top, args->wide);
+    if (info) {
+        fputc('\n', out);
+        tsr_put_validated(out, info);
+    }
     return TSR_OK;
 }
 
-static tsr_status print_report(const struct tsr_args *args,
+/* `info`: NULL of a run, a folder. */
+static tsr_status print_report(const struct tsr_args *args, const struct tsr_study_info *info,
                                const struct tsr_overlap_result *overlap)
 {
     tsr_status status = TSR_OK;
     json_t *report = tsr_overlap_json(args->file, overlap);
+    if (report && info)
+        json_object_set_new(report, "validated_error", tsr_validated_json(info));
     if (!report)
         return tsr_no_memory("the report, or a name in it is no UTF-8");
     struct tsr_page page;
     status = tsr_page_begin(args, &page);
     if (status == TSR_OK)
-        status = tsr_page_end(&page, put(args, page.out, report));
+        status = tsr_page_end(&page, put(args, info, page.out, report));
     json_decref(report);
     return status;
 }
@@ -351,7 +360,7 @@ static tsr_status finish(const struct tsr_args *args, const struct tsr_study_inf
                          const struct tsr_overlap_result *overlap)
 {
     if (strcmp(args->format, "csv") != 0) {
-        TSR_TRY(print_report(args, overlap));
+        TSR_TRY(print_report(args, info, overlap));
     } else {
         tsr_overlap_table_print(stdout, &overlap->table);
         TSR_TRY(tsr_flush(stdout, "standard output"));

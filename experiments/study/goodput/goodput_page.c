@@ -105,5 +105,6 @@ tsr_status tsr_month_page(const struct tsr_month *m, const struct tsr_study_info
                  tsr_hours(in->mtbf_s).text, m->step_s * 1e3, m->checkpoint_bytes / 1e9,
                  in->stall_s, in->restart_s / 60, in->horizon_s / 86400, (unsigned)in->runs,
                  info->device_file);
+    tsr_html_say_errors(page, info);
     return tsr_html_write(dir, page, NULL, 0);
 }

@@ -10,6 +10,7 @@
 #include "experiments/study/html/html.h"
 #include "experiments/study/html/html_assets.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
@@ -96,6 +97,15 @@ void tsr_html_say(json_t *page, const char *list, const char *format, ...)
     (void)vsnprintf(text, sizeof text, format, args);
     va_end(args);
     tsr_html_add(page, list, tsr_html_text(text));
+}
+
+void tsr_html_say_errors(json_t *page, const struct tsr_study_info *info)
+{
+    json_t *all = info ? tsr_validated_json(info) : NULL, *one;
+    size_t i;
+    json_array_foreach(all, i, one)
+        tsr_html_add(page, "notes", json_incref(json_object_get(one, "text")));
+    json_decref(all);
 }
 
 json_t *tsr_html_command(const char *words, const char *file, const char *const *sets,

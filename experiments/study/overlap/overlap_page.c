@@ -123,5 +123,6 @@ tsr_status tsr_overlap_page(const char *dir, const char *run, const struct tsr_s
     tsr_html_say(page, "notes",
                  "Exposed: communication while the compute stream is idle, charged to one "
                  "collective at a time; launched, start, end: of the step.");
+    tsr_html_say_errors(page, info);
     return tsr_html_write(dir, page, views, overlap->view ? 1 : 0);
 }

@@ -140,7 +140,8 @@ struct tsr_plan {
     struct tsr_plan_bounds *bounds;
     struct tsr_plan_past *past; /* the search that this one resumes; NULL: none */
     struct tsr_plan_counts counts;
-    size_t n_shown, *shown; /* the fastest, and the front; fastest first */
+    size_t n_shown, *shown;     /* the fastest, and the front; fastest first */
+    struct tsr_study_info info; /* of the base, for reports; its texts belong to the experiment */
 };
 
 /* Reads the experiment once more, without its sweeps (a plan has a space of its own), chooses the

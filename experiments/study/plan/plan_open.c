@@ -8,6 +8,7 @@
 #include "experiments/study/job/job.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/simulate.h"
 
 /* Sweeps multiply strategies for compare; a plan has a space of its own. */
@@ -81,6 +82,19 @@ static tsr_status read_budget(struct tsr_plan *plan)
     return TSR_OK;
 }
 
+static tsr_status describe(struct tsr_plan *plan)
+{
+    struct tsr_arena *arena = &plan->experiment.doc.arena;
+    struct tsr_study_info *info = &plan->info;
+    *info = (struct tsr_study_info){.model_name = plan->job.model.name,
+                                    .cluster_name = plan->job.cluster.name,
+                                    .device_file = plan->job.cluster.gpu.path,
+                                    .config_path = plan->experiment.path,
+                                    .world = plan->job.world};
+    TSR_TRY(tsr_time_sources(&plan->job, arena, &info->time_sources));
+    return tsr_validated_of(&plan->job, 1, arena, &info->validated, &info->n_validated);
+}
+
 static tsr_status open_base(struct tsr_plan *plan)
 {
     TSR_TRY(choose_strategy(plan));
@@ -88,6 +102,8 @@ static tsr_status open_base(struct tsr_plan *plan)
     tsr_status status = tsr_build_check(&plan->job);
     if (status == TSR_OK)
         status = read_budget(plan);
+    if (status == TSR_OK)
+        status = describe(plan);
     if (status != TSR_OK)
         tsr_job_close(&plan->job);
     return status;

@@ -115,6 +115,7 @@ static void say(const struct tsr_plan *plan, json_t *page)
     tsr_html_say(page, "notes",
                  "Needs: reserved memory at its most, context, libraries and NCCL. Alike: other "
                  "configurations with the same figures. All times are simulated.");
+    tsr_html_say_errors(page, &plan->info);
 }
 
 /* A page of a plan without its tables. NULL when out of memory. */

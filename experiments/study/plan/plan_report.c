@@ -11,6 +11,7 @@
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 #include "sim/base/text.h"
 
 enum { N_COLUMNS = 10, CELL = 512 };
@@ -273,6 +274,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan, bool wide)
             tsr_show_line(job->cluster.gpu.path).text,
             wide ? "`alike`: other configurations with the same figures."
                  : "--wide has more columns.");
+    tsr_put_validated(out, &plan->info);
 }
 
 /* ---- for programs ------------------------------------------------------------------------ */
@@ -350,14 +352,14 @@ static tsr_status tsr_plan_put_json(FILE *out, const struct tsr_plan *plan)
     json_t *rows = json_array();
     for (size_t k = 0; k < plan->n_shown; k++)
         json_array_append_new(rows, point_json(plan, k));
-    json_t *value =
-        json_pack("{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o}",
-                  "schema", "tessera.plan", "schema_version", 1, "times", "simulated", "title",
-                  plan->experiment.title, "experiment_file", plan->experiment.path, "model",
-                  job->model.name, "cluster", job->cluster.name, "world_size",
-                  (json_int_t)job->world, "device_file", job->cluster.gpu.path, "strategy",
-                  plan->base->name, "budget_bytes", (json_int_t)plan->budget, "space",
-                  space_json(&plan->space), "configurations", counts_json(plan), "rows", rows);
+    json_t *value = json_pack(
+        "{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:I, s:o, s:o, s:o, s:o}", "schema",
+        "tessera.plan", "schema_version", 1, "times", "simulated", "title", plan->experiment.title,
+        "experiment_file", plan->experiment.path, "model", job->model.name, "cluster",
+        job->cluster.name, "world_size", (json_int_t)job->world, "device_file",
+        job->cluster.gpu.path, "strategy", plan->base->name, "budget_bytes",
+        (json_int_t)plan->budget, "space", space_json(&plan->space), "configurations",
+        counts_json(plan), "rows", rows, "validated_error", tsr_validated_json(&plan->info));
     tsr_status status = tsr__put_json_value(out, value);
     json_decref(value);
     return status;
@@ -403,12 +405,7 @@ static void put_words(FILE *out, const struct tsr_plan *plan, size_t i)
 
 static void put_head(FILE *out, const struct tsr_plan *plan, const char *file_columns)
 {
-    const struct tsr_study_info info = {.model_name = plan->job.model.name,
-                                        .cluster_name = plan->job.cluster.name,
-                                        .device_file = plan->job.cluster.gpu.path,
-                                        .config_path = plan->experiment.path,
-                                        .world = plan->job.world};
-    tsr__put_provenance(out, &info, plan->base->name, file_columns);
+    tsr__put_provenance(out, &plan->info, plan->base->name, file_columns);
 }
 
 /* The allocator's retries are known of what was simulated. */

@@ -514,7 +514,7 @@ static bool add_study(json_t *out, const struct tsr_study_info *info)
            json_object_set_new(out, "gpu", text_json(info->gpu_name)) == 0 &&
            json_object_set_new(out, "device_file", text_json(info->device_file)) == 0 &&
            json_object_set_new(out, "time_sources", text_json(info->time_sources)) == 0 &&
-           json_object_set_new(out, "validated_error", tsr__validated_json(info)) == 0 &&
+           json_object_set_new(out, "validated_error", tsr_validated_json(info)) == 0 &&
            json_object_set_new(out, "world_size", json_integer(info->world)) == 0;
 }
 

@@ -536,7 +536,7 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
     fprintf(out, "All times are simulated, for the device file %s%s.\n",
             tsr_show_line(info->device_file).text,
             has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
-    tsr__put_validated(out, info);
+    tsr_put_validated(out, info);
     fprintf(out, "Steady step%s. `peak`, `reserved`: allocated and reserved GiB of the fullest GPU",
             wide ? "; `first`: the first one" : "");
     if (usable)

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/study/base/paths.h"
@@ -352,7 +353,7 @@ static void put_error(FILE *out, const struct tsr_validated *all, size_t i)
     fputs(".\n", out);
 }
 
-void tsr__put_validated(FILE *out, const struct tsr_study_info *info)
+void tsr_put_validated(FILE *out, const struct tsr_study_info *info)
 {
     if (info->time_sources)
         fprintf(out, "Times come from %s.\n", info->time_sources);
@@ -386,22 +387,38 @@ static json_t *differences_json(uint64_t set)
     return out;
 }
 
-static json_t *class_json(const struct tsr_validated *v)
+/* The sentence that tables print, for pages to show. NULL when out of memory. */
+static json_t *sentence_json(const struct tsr_validated *all, size_t i)
 {
-    bool is_it = v->nearest.rows && !v->differs;
-    return json_pack("{s:s, s:s, s:s, s:o, s:o, s:o, s:o}", "api", v->api, "gpu", v->gpu, "nodes",
-                     node_words[v->many_nodes], "error",
-                     is_it ? error_json(&v->nearest) : json_null(), "nearest",
-                     nearest_json(&v->nearest), "differs", differences_json(v->differs),
-                     "some_differ", differences_json(v->some_differ));
+    char *text = NULL;
+    size_t n = 0;
+    FILE *out = open_memstream(&text, &n);
+    if (!out)
+        return NULL;
+    put_error(out, all, i);
+    json_t *sentence =
+        fclose(out) == 0 ? json_stringn(text, n ? n - 1 : 0) : NULL; /* no line end */
+    free(text);
+    return sentence;
 }
 
-json_t *tsr__validated_json(const struct tsr_study_info *info)
+static json_t *class_json(const struct tsr_validated *all, size_t i)
+{
+    const struct tsr_validated *v = &all[i];
+    bool is_it = v->nearest.rows && !v->differs;
+    return json_pack(
+        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "api", v->api, "gpu", v->gpu, "nodes",
+        node_words[v->many_nodes], "error", is_it ? error_json(&v->nearest) : json_null(),
+        "nearest", nearest_json(&v->nearest), "differs", differences_json(v->differs),
+        "some_differ", differences_json(v->some_differ), "text", sentence_json(all, i));
+}
+
+json_t *tsr_validated_json(const struct tsr_study_info *info)
 {
     json_t *out = json_array();
     bool ok = out != NULL;
     for (size_t i = 0; ok && i < info->n_validated; i++)
-        ok = json_array_append_new(out, class_json(&info->validated[i])) == 0;
+        ok = json_array_append_new(out, class_json(info->validated, i)) == 0;
     if (ok)
         return out;
     json_decref(out);

@@ -34,11 +34,12 @@ tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_are
 /* ---- beside a comparison --------------------------------------------------------------------- */
 
 /* One line on the sources of times, one for each class of configuration in the study. */
-void tsr__put_validated(FILE *out, const struct tsr_study_info *info);
+void tsr_put_validated(FILE *out, const struct tsr_study_info *info);
 /* [{"api", "gpu", "nodes": "one|many", "error": {"rows", "median", "p90", "max", "source",
  * "claimed"} or null, "nearest": {"api", "gpu", "nodes", "stack", "models", "gpus": [least, most],
- * "error"} or null, "differs": [...], "some_differ": [...]}], one for each class in the study;
+ * "error"} or null, "differs": [...], "some_differ": [...], "text": the sentence of
+ * tsr_put_validated()}], one for each class in the study;
  * "error" is that of the nearest class if nothing differs. NULL when out of memory. */
-json_t *tsr__validated_json(const struct tsr_study_info *info);
+json_t *tsr_validated_json(const struct tsr_study_info *info);
 
 #endif

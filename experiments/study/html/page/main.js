@@ -66,10 +66,7 @@ T.ComparePage = class {
     if (study.rows.some((r) => r.measured)) lines.push('Rows named -measured are of a run on its own machine: they are in the table, and not in the picture of time.');
     if (study.time_sources) lines.push('Times come from ' + study.time_sources + '.');
     if (study.rows.some((row) => !row.failure && row.mfu > 1)) lines.push('MFU above 100 %: it counts causal attention in full (PaLM, arXiv 2204.02311), and kernels compute half of that.');
-    for (const v of study.validated_error || []) {
-      const name = `${v.api} on ${v.gpu}, ${v.nodes === 'many' ? 'several nodes' : 'one node'}`;
-      lines.push(v.error ? `Validated error of time, ${name}: median ${T.fixed(100 * v.error.median, 1)} %, 90 % within ${T.fixed(100 * v.error.p90, 1)} % (${v.error.rows} rows${v.error.claimed ? '' : ': reported, not claimed'}; ${v.error.source}).` : `Validated error of time, ${name}: this class of configuration was not validated.`);
-    }
+    for (const v of study.validated_error || []) lines.push(v.text);
     lines.push('peak, reserved: allocated and reserved memory of the fullest GPU; needed: with what lies outside the allocator; exposed: communication while no kernel runs; ?: unknown.');
     return T.el('div', {}, lines.map((line) => T.el('p.note', {}, line)));
   }
