@@ -200,4 +200,18 @@ cp "$out" "$tmp/printed.yaml"
 works compare "$tmp/printed.yaml" --print-config
 same "$tmp/printed.yaml" "$out"
 has "$out" 'repeat: 24' 'type: swiglu'
+# ---- a folder above the experiment goes before the shipped files, which one line says --------------
+
+mkdir -p "$tmp/above/clusters" "$tmp/above/studies"
+sed 's/one DGX H100: 8 GPUs/a file of the user/' "$clusters/cluster-dgx-h100-1.json" >"$tmp/above/clusters/cluster-dgx-h100-1.json"
+cp "$tmp/model.json" "$tmp/above/studies/"
+printf 'model: model.json\ncluster: dgx-h100-1\nseq: 1024\nstrategies: {a: {}, b: {batch: 2}}\n' >"$tmp/above/studies/file.yaml"
+works inspect "$tmp/above/studies/file.yaml"
+has "$err" "note: cluster dgx-h100-1: $tmp/above/clusters/cluster-dgx-h100-1.json is read, and not $clusters/cluster-dgx-h100-1.json"
+checks=$((checks + 1))
+[ "$(grep -c 'is read, and not' "$err")" = 1 ] || complain "a shadowed file is told more than once"
+cp "$clusters/cluster-dgx-h100-1.json" "$tmp/above/clusters/"
+works inspect "$tmp/above/studies/file.yaml"
+checks=$((checks + 1))
+grep -q 'is read, and not' "$err" && complain "a copy of a shipped file is told"
 finish

@@ -8,7 +8,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "experiments/study/base/listener.h"
 #include "experiments/study/base/yaml.h"
+#include "sim/base/files.h"
 
 enum { MAX_LEVELS = 4, MAX_FOLDERS = MAX_LEVELS + 3 };
 
@@ -114,9 +116,10 @@ bool tsr_data_beside_program(const char *what, char out[TSR_FILE_BYTES])
     return true;
 }
 
-/* The folders in which names are looked up, first match wins. */
+/* The folders in which names are looked up, first match wins. *n_own of them lie above the
+ * experiment, the others come with the program. */
 static size_t list_folders(const struct kind *kind, const char *experiment,
-                           char out[MAX_FOLDERS][TSR_FILE_BYTES])
+                           char out[MAX_FOLDERS][TSR_FILE_BYTES], size_t *n_own)
 {
     char up[TSR_FILE_BYTES];
     size_t n = 0;
@@ -129,10 +132,71 @@ static size_t list_folders(const struct kind *kind, const char *experiment,
         if (used + 4 < sizeof up)
             memcpy(up + used, "/..", 4);
     }
+    *n_own = n;
     n += tsr_data_beside_program(kind->folder, out[n]);
     snprintf(out[n++], TSR_FILE_BYTES, "%s/%s", TSR_DATA_DIR, kind->folder);
     snprintf(out[n++], TSR_FILE_BYTES, "%s/experiments/%s", TSR_SOURCE_DIR, kind->folder);
     return n;
+}
+
+/* ---- a file of the user's instead of a shipped one --------------------------------------------
+ */
+
+static bool has_same_contents(const char *a, const char *b)
+{
+    enum { MOST = 1 << 24 };
+    char *text[2] = {NULL, NULL};
+    size_t n[2] = {0, 0};
+    bool same = tsr_read_file(a, MOST, &text[0], &n[0]) == TSR_OK &&
+                tsr_read_file(b, MOST, &text[1], &n[1]) == TSR_OK && n[0] == n[1] &&
+                memcmp(text[0], text[1], n[0]) == 0;
+    free(text[0]);
+    free(text[1]);
+    return same;
+}
+
+/* Says once that `used` is read instead of `shipped`. */
+static void tell_shadow(const struct kind *kind, const char *name, const char *used,
+                        const char *shipped)
+{
+    enum { MAX_TOLD = 16 };
+    static char told[MAX_TOLD][TSR_FILE_BYTES];
+    static size_t n;
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(told[i], used))
+            return;
+    if (n == MAX_TOLD || has_same_contents(used, shipped))
+        return;
+    snprintf(told[n++], TSR_FILE_BYTES, "%s", used);
+    tsr_tell("note: %s %s: %s is read, and not %s", kind->key, name, used, shipped);
+}
+
+/* Looks for NAME in one folder, under each prefix; true: it is in `out`. */
+static bool try_folder(const struct kind *kind, const char *folder, const char *name,
+                       const char *ending, char out[TSR_FILE_BYTES])
+{
+    for (int k = 0; k < 3 && kind->prefixes[k]; k++)
+        if (try_file(out, folder, kind->prefixes[k], name, ending))
+            return true;
+    return false;
+}
+
+/* Looks for NAME in all folders, which it lists; true: it is in `out`. */
+static bool find_name(const struct kind *kind, const char *name, const char *ending,
+                      const char *experiment, char folders[MAX_FOLDERS][TSR_FILE_BYTES], size_t *n,
+                      char out[TSR_FILE_BYTES])
+{
+    size_t n_own, i = 0;
+    char shipped[TSR_FILE_BYTES];
+    *n = list_folders(kind, experiment, folders, &n_own);
+    while (i < *n && !try_folder(kind, folders[i], name, ending, out))
+        i++;
+    for (size_t k = n_own; i < n_own && k < *n; k++)
+        if (try_folder(kind, folders[k], name, ending, shipped)) {
+            tell_shadow(kind, name, out, shipped);
+            break;
+        }
+    return i < *n;
 }
 
 /* The nearest name in a folder; "" if there is none. */
@@ -169,11 +233,9 @@ static tsr_status find(const struct kind *kind, const char *name, const struct t
     char folders[MAX_FOLDERS][TSR_FILE_BYTES], near[256] = "";
     if (tsr_is_path(name))
         return tsr_find_file(kind->key, name, at, experiment, out);
-    size_t n = list_folders(kind, experiment, folders);
-    for (size_t i = 0; i < n; i++)
-        for (int k = 0; k < 3 && kind->prefixes[k]; k++)
-            if (try_file(out, folders[i], kind->prefixes[k], name, ".json"))
-                return TSR_OK;
+    size_t n;
+    if (find_name(kind, name, ".json", experiment, folders, &n, out))
+        return TSR_OK;
     for (size_t i = 0; i < n && !*near; i++)
         nearest_in(kind, folders[i], name, near, sizeof near);
     return tsr_node_error(at,
@@ -311,10 +373,9 @@ tsr_status tsr_find_stack(const char *name, const struct tsr_yaml_node *at, cons
     tsr_status status = TSR_OK;
     if (tsr_is_path(name))
         return tsr_find_file(stack_kind.key, name, at, experiment, out);
-    size_t n = list_folders(&stack_kind, experiment, folders);
-    for (size_t i = 0; i < n; i++)
-        if (try_file(out, folders[i], "", name, stack_ending))
-            return TSR_OK;
+    size_t n;
+    if (find_name(&stack_kind, name, stack_ending, experiment, folders, &n, out))
+        return TSR_OK;
     tsr_arena_init(&names.arena);
     for (size_t i = 0; i < n && status == TSR_OK; i++)
         status = list_stacks(folders[i], &names);
@@ -330,9 +391,9 @@ tsr_status tsr_find_stack(const char *name, const struct tsr_yaml_node *at, cons
 bool tsr_find_validation(const char *name, const char *experiment, char out[TSR_FILE_BYTES])
 {
     char folders[MAX_FOLDERS][TSR_FILE_BYTES];
-    size_t n = list_folders(&validation_kind, experiment, folders);
+    size_t n_own, n = list_folders(&validation_kind, experiment, folders, &n_own);
     for (size_t i = 0; i < n; i++)
-        if (try_file(out, folders[i], "", name, ""))
+        if (try_folder(&validation_kind, folders[i], name, "", out))
             return true;
     return false;
 }

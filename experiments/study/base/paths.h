@@ -20,6 +20,8 @@ enum { TSR_FILE_BYTES = 1024 };
  * by name, or by path if `name` contains a slash or an ending. A path counts from the folder of
  * `experiment`, then from the working directory. Names are looked up beside the experiment, in the
  * folders above it, in the data beside the program, in the installed data, and in the source tree.
+ * A file above the experiment that is read instead of another one that comes with the program is
+ * told to the listener, once, with both paths.
  */
 tsr_status tsr_find_model(const char *name, const struct tsr_yaml_node *at, const char *experiment,
                           char out[TSR_FILE_BYTES]) TSR_MUST_USE;
