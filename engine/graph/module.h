@@ -44,7 +44,7 @@ struct tsr_param {
     /* parameters outside FSDP groups (ignored, bucketed replicate): */
     struct tsr_storage *master;       /* the parameter, original dtype */
     struct tsr_tensor *full_grad;     /* its gradient as the optimizer sees it; NULL: value->grad */
-    struct tsr_storage *opt_state[2]; /* optimizer states, made by the first step */
+    struct tsr_storage *opt_state[3]; /* optimizer states, made by the first step */
     struct tsr_storage *step_count;   /* of the fused optimizer */
     bool starts;                      /* this step of the optimizer is its first; during one */
     bool is_stepped;                  /* it had a gradient in a step of the optimizer */

@@ -74,6 +74,7 @@ struct tsr_step_config {
     bool sgd_decay;           /* SGD adds decayed parameters to the gradient */
     bool nesterov;            /* SGD with momentum steps by gradient + momentum x buffer */
     bool maximize;            /* against the gradient; not DecoupledAdamW */
+    bool amsgrad;             /* AdamW, not decoupled: a third state, the maximum of the second */
     /* The loss of every micro-batch, and the norm when gradients are clipped, go to the host: a
      * copy that nobody waits for before the end of the iteration, then HOST_OPs "report". */
     bool report;

@@ -243,6 +243,7 @@ static void walk_param(struct tsr_state_walk *w, struct tsr_param *p)
     tsr__walk_storage(w, p->master);
     tsr__walk_storage(w, p->opt_state[0]);
     tsr__walk_storage(w, p->opt_state[1]);
+    tsr__walk_storage(w, p->opt_state[2]);
     tsr__walk_storage(w, p->step_count);
     tsr__walk_u64(w, p->is_stepped ? 1 + p->missed_steps : 0);
 }
@@ -290,7 +291,7 @@ static void walk_step_config(struct tsr_state_walk *w)
                                c->accumulate, c->clip,       c->clip_how,    c->loss_kernel,
                                c->metrics,    c->reads_loss, c->loss_chunks, c->decay_matrices_only,
                                c->sgd,        c->sgd_decay,  c->nesterov,    c->maximize,
-                               c->report,     c->sync,       c->state_dtype};
+                               c->report,     c->sync,       c->state_dtype, c->amsgrad};
     for (size_t i = 0; i < sizeof values / sizeof *values; i++)
         tsr__walk_u64(w, values[i]);
 }

@@ -155,12 +155,13 @@ tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p
     return e->step->config.state_dtype == TSR_DTYPE_NONE ? p->dtype : e->step->config.state_dtype;
 }
 
-int tsr__n_opt_states(enum tsr_optimizer optimizer)
+int tsr__n_opt_states(const struct tsr_step_config *config)
 {
-    switch (optimizer) {
+    switch (config->optimizer) {
     case TSR_OPT_ADAMW_FOREACH:
     case TSR_OPT_ADAMW_FUSED:
     case TSR_OPT_ADAMW_LOOP:
+        return config->amsgrad ? 3 : 2;
     case TSR_OPT_DECOUPLED:
     case TSR_OPT_DECOUPLED_READ:
         return 2;
@@ -254,6 +255,8 @@ static void param_operands(struct tsr__step *s, const struct tsr_param *p, unsig
     tsr_dtype states = tsr__state_dtype(e, p);
     struct tsr_storage *part[4] = {tsr__param_grad(p), p->opt_state[0], p->opt_state[1],
                                    tsr__param_storage(p)};
+    if (s->max_slot == 1 || s->max_slot == 2)
+        part[s->max_slot] = p->opt_state[2];
     const uint64_t offset[4] = {grad_offset_of(p), 0, 0, storage_offset(p)};
     for (unsigned k = 0; k < 4; k++) {
         uint8_t access =
@@ -265,6 +268,8 @@ static void param_operands(struct tsr__step *s, const struct tsr_param *p, unsig
             tsr__operand(e, part[k], offset[k], bytes, access, dtype);
     }
     tsr__slot(e, TSR__SLOT_TEMP);
+    if (s->max_slot == TSR__SLOT_TEMP)
+        tsr__operand_storage(e, p->opt_state[2], TSR_READ_WRITE, states);
     tsr__operand_storage(e, temp,
                          reads & TSR__TEMP_KEPT   ? TSR_READ
                          : reads & TSR__TEMP_READ ? TSR_READ_WRITE
@@ -319,6 +324,7 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
         written += writes >> k & 1 ? bytes : 0;
     }
     uint64_t temp_bytes = !temps ? 0 : s->like_grads ? s->bytes : s->state_bytes;
+    temp_bytes += s->max_slot == TSR__SLOT_TEMP ? s->state_bytes : 0;
     struct tsr_work work = {.op = TSR_OP_OPTIMIZER,
                             .dtype = TSR_F32,
                             .name = name,
@@ -340,6 +346,17 @@ static unsigned gradient_of(const struct tsr__step *s)
                                        : (unsigned)TSR__GRAD;
 }
 
+/* AMSGrad: the largest of all second states takes the place of the second state. What follows, up
+ * to the end of the update, reads it in the second state's slot. */
+static void keep_maximum(struct tsr__step *s, const char *name)
+{
+    if (!s->e->step->config.amsgrad)
+        return;
+    s->max_slot = 1;
+    tsr__foreach_kernel(s, name, TSR__STATE0 | TSR__STATE1, TSR__STATE0, NULL, 1);
+    s->max_slot = 2;
+}
+
 /* torch.optim.AdamW(foreach=True): multi-tensor kernels. With maximize there is a negative copy of
  * all gradients until the moments have them, then, on the device, one of all parameters. The host's
  * quotient is not counted, so there it is made from the second state. */
@@ -359,13 +376,16 @@ static void adamw_foreach(struct tsr__step *s)
                         3);
     tsr__drop_temps(s);
     s->like_grads = false;
+    keep_maximum(s, "foreach_maximum");
     if (s->host) {
         tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__STATE1 | TSR__PARAM,
                             TSR__PARAM, NULL, 6);
+        s->max_slot = 0;
         return;
     }
     temps = tsr__make_temps(s);
     tsr__foreach_kernel(s, "foreach_sqrt", TSR__STATE1, 0, temps, 1);
+    s->max_slot = 0;
     tsr__foreach_kernel(s, "foreach_div_bias_correction", TSR__TEMP_READ, 0, temps, 1);
     tsr__foreach_kernel(s, "foreach_add_eps", TSR__TEMP_READ, 0, temps, 1);
     tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ, TSR__PARAM,
@@ -392,6 +412,7 @@ static void loop_moments(struct tsr__step *one, struct tsr_storage **negative)
     tsr__foreach_kernel(one, "mul_exp_avg_sq", TSR__STATE1, TSR__STATE1, NULL, 1);
     tsr__foreach_kernel(one, "addcmul_exp_avg_sq", gradient | TSR__STATE1, TSR__STATE1, temp, 3);
     one->like_grads = false;
+    keep_maximum(one, "maximum");
 }
 
 /* One parameter after the other, eight kernels each. */
@@ -428,6 +449,7 @@ static void adamw_loop(struct tsr__step *s)
         else
             tsr__foreach_kernel(&one, "addcdiv", TSR__STATE0 | TSR__STATE1 | TSR__PARAM, TSR__PARAM,
                                 NULL, 6);
+        one.max_slot = 0;
         previous = quotient;
     }
     tsr__storage_release(s->e, &previous);
@@ -444,10 +466,12 @@ static void adamw_fused(struct tsr__step *s)
         tsr__operand_storage(e, e->step->clip_factor, TSR_READ, e->step->clip_dtype);
     }
     s->negated = e->step->config.maximize;
+    s->max_slot = e->step->config.amsgrad ? TSR__SLOT_TEMP : 0;
     tsr__foreach_kernel(s, "fused_adamw",
                         TSR__GRAD | TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__SCALED,
                         TSR__STATE0 | TSR__STATE1 | TSR__PARAM | TSR__MIRROR, NULL, 12);
     s->negated = false;
+    s->max_slot = 0;
 }
 
 static void run_variant(struct tsr__step *s)
@@ -511,7 +535,7 @@ static void run_groups(struct tsr__step *s)
 static void run(struct tsr_engine *e, bool counts)
 {
     struct tsr__step s = {
-        .e = e, .n_states = tsr__n_opt_states(e->step->config.optimizer), .counts = counts};
+        .e = e, .n_states = tsr__n_opt_states(&e->step->config), .counts = counts};
     s.params = tsr__params_to_step(e, &s.n);
     if (e->step->config.optimizer == TSR_OPT_NONE)
         return;
@@ -570,6 +594,7 @@ bool tsr_param_values(struct tsr_engine *e, size_t i, enum tsr_param_part part,
         return in_storage(tsr__param_grad(p), grad_offset_of(p), grad_dtype_of(p), numel, out);
     case TSR_PARAM_STATE0:
     case TSR_PARAM_STATE1:
+    case TSR_PARAM_STATE2:
         break;
     }
     return in_storage(p->opt_state[part - TSR_PARAM_STATE0], 0, tsr__state_dtype(e, p), numel, out);

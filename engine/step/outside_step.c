@@ -105,8 +105,7 @@ static void add_item(struct tsr_engine *e, struct tsr__items *items, struct tsr_
 static bool has_state(const struct tsr_engine *e, const struct tsr_param *p, int k)
 {
     bool empty = tsr__param_local_numel(p) == 0;
-    return p->is_stepped && k < tsr__n_opt_states(e->step->config.optimizer) &&
-           (p->opt_state[k] || empty);
+    return p->is_stepped && k < tsr__n_opt_states(&e->step->config) && (p->opt_state[k] || empty);
 }
 
 /* The model's part first, then the optimizer's. */
@@ -128,7 +127,7 @@ struct tsr__items tsr__items_collect(struct tsr_engine *e, bool states)
             add_item(e, &items, all[i], tsr__param_storage(all[i]), 0);
     all = tsr__params_to_step(e, &n);
     for (size_t i = 0; states && i < n; i++)
-        for (int k = 0; k < 2; k++)
+        for (int k = 0; k < 3; k++)
             if (has_state(e, all[i], k))
                 add_item(e, &items, all[i], all[i]->opt_state[k], 1 + (unsigned)k);
     free(items.owners);

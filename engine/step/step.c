@@ -36,6 +36,9 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
     if (config->maximize &&
         (config->optimizer == TSR_OPT_DECOUPLED || config->optimizer == TSR_OPT_DECOUPLED_READ))
         return tsr_fail(TSR_EVALUE, "maximize: DecoupledAdamW has none");
+    if (config->amsgrad && config->optimizer != TSR_OPT_ADAMW_FOREACH &&
+        config->optimizer != TSR_OPT_ADAMW_FUSED && config->optimizer != TSR_OPT_ADAMW_LOOP)
+        return tsr_fail(TSR_EVALUE, "amsgrad: only AdamW of torch.optim has it");
     e->step->config = *config;
     e->shape = (struct tsr_step_shape){config->batch, config->seq, config->n_micro};
     if (e->traced &&

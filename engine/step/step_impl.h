@@ -87,8 +87,9 @@ void tsr__run_metrics(struct tsr_engine *e, uint32_t micro);
 
 /* In which the states of a parameter are kept. */
 tsr_dtype tsr__state_dtype(const struct tsr_engine *e, const struct tsr_param *p);
-/* States that it keeps of a parameter, as large as it. */
-int tsr__n_opt_states(enum tsr_optimizer optimizer);
+/* Returns how many state tensors of the parameter's size the optimizer keeps: 3 for AdamW with
+ * amsgrad, 2 without, 1 for SGD with momentum, else 0. */
+int tsr__n_opt_states(const struct tsr_step_config *config);
 void tsr__optimizer_step(struct tsr_engine *e);
 /* The same to make states, before what is loaded: nobody's step is counted. */
 void tsr__optimizer_init(struct tsr_engine *e);
@@ -122,7 +123,8 @@ struct tsr__step {
     struct tsr_engine *e;
     struct tsr_param *const *params;
     size_t n;
-    int n_states;         /* per parameter: Adam 2, momentum 1 */
+    int n_states;         /* per parameter: Adam 2 or 3, momentum 1 */
+    unsigned max_slot;    /* of AMSGrad's maximum in the next kernel; 0: it has none */
     bool host;            /* offloaded parameters step on the host */
     bool counts;          /* steps of each parameter: of the optimizer, not of clipping */
     tsr_dtype dtype;      /* only parameters of this one; NONE: of any */
@@ -210,7 +212,7 @@ struct tsr__item {
     struct tsr_param *p;
     struct tsr_storage *s; /* this rank's part; NULL: a state of an empty one */
     bool state;
-    unsigned what;   /* 0: parameter; 1, 2: first, second state */
+    unsigned what;   /* 0: parameter; 1 to 3: first to third state */
     tsr_dtype dtype; /* that it is kept in */
     size_t place;    /* in the state dict */
     uint32_t module; /* that owns the parameter: where its instructions come from */

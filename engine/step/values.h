@@ -17,7 +17,13 @@ struct tsr_values {
     uint64_t numel;  /* elements of this rank, without padding */
 };
 
-enum tsr_param_part { TSR_PARAM_VALUE, TSR_PARAM_GRAD, TSR_PARAM_STATE0, TSR_PARAM_STATE1 };
+enum tsr_param_part {
+    TSR_PARAM_VALUE,
+    TSR_PARAM_GRAD,
+    TSR_PARAM_STATE0,
+    TSR_PARAM_STATE1,
+    TSR_PARAM_STATE2
+};
 /* Of parameter i < tsr_n_param_layouts() (engine/inspect.h); its place in the whole:
  * tsr_param_dtensor(). False if there is no such parameter or part, or nothing of it on this rank.
  */

@@ -29,13 +29,14 @@ enum tsr_checkpoint_part {
     TSR_PART_PARAM,
     TSR_PART_STATE0, /* AdamW: mean of gradients; SGD: momentum */
     TSR_PART_STATE1, /* AdamW: mean of their squares */
+    TSR_PART_STATE2, /* AdamW with amsgrad: the largest of these means */
     TSR_N_PARTS
 };
 
 /* What there is to save. */
 struct tsr_checkpoint_layout {
     const struct tsr_state_dict *params;
-    int n_states;          /* 0 to 2 optimizer states, laid out as their parameter */
+    int n_states;          /* 0 to 3 optimizer states, laid out as their parameter */
     tsr_dtype state_dtype; /* NONE: that of the parameter */
     const bool *stateless; /* [params->n] no gradient ever, or none is wanted; NULL: none */
     const uint64_t *steps; /* [params->n] of the optimizer, of those that are not stateless;

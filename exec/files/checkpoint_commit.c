@@ -32,7 +32,7 @@ void tsr__rank_file(char out[TSR_RANK_FILE_BYTES], uint32_t rank, uint32_t world
 
 const char *tsr__part_name(enum tsr_checkpoint_part part)
 {
-    static const char *const names[] = {"param", "state0", "state1"};
+    static const char *const names[] = {"param", "state0", "state1", "state2"};
     return names[part];
 }
 

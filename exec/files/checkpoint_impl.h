@@ -14,7 +14,7 @@
 enum { TSR_RANK_FILE_BYTES = 64 };
 
 void tsr__rank_file(char out[TSR_RANK_FILE_BYTES], uint32_t rank, uint32_t world);
-/* "param", "state0", "state1" */
+/* Returns "param", "state0", "state1" or "state2". */
 const char *tsr__part_name(enum tsr_checkpoint_part part);
 /* The rank that writes what `rank` holds: the one with the same coordinates where the tensor is
  * sharded, and 0 elsewhere. */

@@ -233,7 +233,7 @@ def scenarios():
     rows = [
         (adamw, optimizer + ["lr"], 0.2, CHANGES), (adamw, optimizer + ["betas"], [0.4, 0.7], CHANGES),
         (adamw, optimizer + ["eps"], 0.1, CHANGES), (adamw, optimizer + ["weight_decay"], 0.1, CHANGES),
-        (adamw, optimizer + ["amsgrad"], True, REFUSED), (adamw, optimizer + ["maximize"], True, CHANGES),
+        (adamw, optimizer + ["amsgrad"], True, CHANGES), (adamw, optimizer + ["maximize"], True, CHANGES),
         (adamw, optimizer + ["momentum"], 0.5, REFUSED), (adamw, optimizer + ["name"], "adam", REFUSED),
         (sgd, optimizer + ["lr"], 0.2, CHANGES), (sgd, optimizer + ["maximize"], False, CHANGES),
         (sgd, optimizer + ["momentum"], 0.5, CHANGES), (sgd, optimizer + ["weight_decay"], 0.2, CHANGES),
@@ -449,7 +449,7 @@ def check_written(context, key, value):
     """The code differs, or what stands above it names the key."""
     global checks
     if context not in CONTEXTS: # the key is not of simulations: it must be the user's in the code
-        context = "f32" if key in ("optimizer.maximize", "optimizer.nesterov") else "fsdp"
+        context = "f32" if key in ("optimizer.maximize", "optimizer.nesterov", "optimizer.amsgrad") else "fsdp"
         if simulated(context, key, value)[0]:
             return
     if (context, key) not in WRITTEN:
@@ -515,7 +515,8 @@ ROWS = {
     "precision.param": ("fsdp", "none"), "precision.reduce": ("fsdp", "none"), "precision.linear": ("fsdp", "fp8_delayed"),
     "precision.output": ("root", "f32"), "optimizer.name": ("fsdp", "sgd"), "optimizer.variant": ("fsdp", "fused"),
     "optimizer.state": ("fsdp", "bf16"), "clip": ("fsdp", "true"), "optimizer.momentum": ("sgd", "false"),
-    "optimizer.nesterov": ("run sgd", "true"), "optimizer.maximize": ("run", "true"), "train.dampening": ("run sgd", "0.5"),
+    "optimizer.nesterov": ("run sgd", "true"), "optimizer.maximize": ("run", "true"), "optimizer.amsgrad": ("run", "true"),
+    "train.dampening": ("run sgd", "0.5"),
     "loss.kernel": ("fsdp", "flash_attn"), "loss.metrics": ("fsdp", "2"), "loss.read": ("fsdp", "true"), "loss.chunks": ("fsdp", "2"),
     "sync_each_step": ("fsdp", "loss"), "checkpoint.every": ("fsdp", "2"), "clip_variant": ("clip", "loop"),
     "checkpoint.first": ("checkpoint", "2"), "checkpoint.count": ("checkpoint", "1"), "checkpoint.share": ("checkpoint", "0.5"),

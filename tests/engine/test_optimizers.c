@@ -22,6 +22,7 @@ struct said {
     char text[LINE];
     uint64_t freed[MOST_FREED]; /* since the latest word */
     size_t n_freed;
+    uint32_t maximum; /* buffer of AMSGrad's latest maximum; 0: none */
 };
 
 static int larger_first(const void *a, const void *b)
@@ -51,6 +52,14 @@ static unsigned access_of(const struct tsr_instr *in, unsigned slot)
     return 0;
 }
 
+static uint32_t buffer_of(const struct tsr_instr *in, unsigned slot)
+{
+    for (uint32_t i = 0; i < in->n_operands; i++)
+        if (in->operands[i].slot == slot)
+            return in->operands[i].buffer;
+    return 0;
+}
+
 /* Where a kernel finds the gradient (KERNELS.md). */
 static char gradient_of(const struct tsr_instr *in)
 {
@@ -75,6 +84,7 @@ static void say_kernel(struct said *s, const struct tsr_instr *in)
                  {"mul_exp_avg_sq", "mul_(v)"},
                  {"addcmul_exp_avg_sq", "addcmul_(v,d,d)"},
                  {"sqrt", "sqrt(v)"},
+                 {"maximum", "maximum(x,v)"},
                  {"div_bias_correction", "div(t)"},
                  {"add_eps", "add_(t)"},
                  {"addcdiv", "addcdiv_(p,m,t)"},
@@ -87,6 +97,14 @@ static void say_kernel(struct said *s, const struct tsr_instr *in)
             torch = known[i].torch;
     if (!strcmp(name, "div_bias_correction") && list)
         torch = "div_(t)";
+    if (!strcmp(name, "maximum") && list)
+        torch = "maximum_(x,v)";
+    if (!strcmp(name, "maximum"))
+        s->maximum = buffer_of(in, 1);
+    if (!strcmp(name, "sqrt") && s->maximum && buffer_of(in, 2) == s->maximum)
+        torch = "sqrt(x)";
+    if (!strcmp(name, "fused_adamw") && access_of(in, 4))
+        torch = "_fused_adamw_(p,g,m,v,x,s)";
     if (!strcmp(name, "add_decay"))
         torch = access_of(in, 4) & TSR_READ ? "add_(d,p)" : "add(d,p)";
     if (!strcmp(name, "add_nesterov"))
@@ -146,7 +164,8 @@ static struct tsr_step_config config_of(const char *title)
                                                   : TSR_SGD_FOREACH,
                                     .sgd_decay = sgd && has(title, "decay"),
                                     .nesterov = has(title, "nesterov"),
-                                    .maximize = has(title, "maximize")};
+                                    .maximize = has(title, "maximize"),
+                                    .amsgrad = has(title, "amsgrad")};
 }
 
 static const struct tsr_tree_node linear = {
@@ -225,7 +244,7 @@ static void as_recorded(void **state)
         cases++;
     }
     (void)fclose(f);
-    assert_int_equal(cases, 168);
+    assert_int_equal(cases, 192);
     assert_int_equal(bad, 0);
 }
 

@@ -142,8 +142,8 @@ static void step_fused(struct model *m)
         PARAMS);
 }
 
-/* The algorithm of Loshchilov and Hutter, in double. */
-static void step_reference(struct model *m)
+/* The algorithm of Loshchilov and Hutter, in double; with AMSGrad T is the largest square. */
+static void step_reference(struct model *m, bool amsgrad)
 {
     const double *s = m->scalars;
     double lr = s[TSR_SCALAR_LR], b1 = s[TSR_SCALAR_BETA1], b2 = s[TSR_SCALAR_BETA2];
@@ -154,7 +154,8 @@ static void step_reference(struct model *m)
             x[M][e] = b1 * x[M][e] + (1 - b1) * g;
             x[V][e] = b2 * x[V][e] + (1 - b2) * g * g;
             double mean = x[M][e] / (1 - pow(b1, own));
-            double square = x[V][e] / (1 - pow(b2, own));
+            double largest = amsgrad ? x[T][e] = fmax(x[T][e], x[V][e]) : x[V][e];
+            double square = largest / (1 - pow(b2, own));
             double wd = decays[i] ? s[TSR_SCALAR_WEIGHT_DECAY] : 0;
             x[P][e] -= lr * (mean / (sqrt(square) + s[TSR_SCALAR_EPS]) + wd * x[P][e]);
         }
@@ -201,7 +202,7 @@ static void adamw(void **state)
             step_foreach(&m[FOREACH], false);
             step_foreach(&m[ON_HOST], true);
             step_loop(&m[LOOP]);
-            step_reference(&m[REFERENCE]);
+            step_reference(&m[REFERENCE], false);
         }
         /* a step moves p by about lr; what is stored in 16 bits is that much off, every step */
         double error = d == 0 ? 2e-7 * STEPS : d == 1 ? 1e-14 : d == 2 ? 0.01 : 0.004 * STEPS;
@@ -215,6 +216,46 @@ static void adamw(void **state)
         }
         for (int k = 0; k < VARIANTS; k++)
             model_close(&m[k]);
+    }
+}
+
+/* AMSGrad within the fused kernel, and the kernel that takes the maximum alone. The first gradients
+ * are the largest, so that the maximum is not the latest second moment. */
+static void amsgrad(void **state)
+{
+    (void)state;
+    for (int d = 0; d < 2; d++) {
+        struct model m, want, plain;
+        model_open(&m, d ? TSR_F64 : TSR_F32, d ? TSR_F64 : TSR_F32);
+        for (int i = 0; i < PARAMS; i++)
+            memset(m.p[i].x[T], 0, sizes[i] * sizeof(double));
+        model_copy(&want, &m);
+        model_copy(&plain, &m);
+        struct model *const all[] = {&m, &want, &plain};
+        for (int step = 1; step <= STEPS; step++) {
+            new_gradients(&m);
+            for (int i = 0; i < PARAMS; i++)
+                for (uint64_t e = 0; e < sizes[i]; e++)
+                    for (int k = 2; k >= 0; k--)
+                        all[k]->p[i].x[G][e] = m.p[i].x[G][e] * (step == 1 ? 8 : 0.125);
+            for (int k = 0; k < 3; k++)
+                all[k]->scalars[TSR_SCALAR_STEP] = step;
+            run(&m, "fused_adamw", BIT(G) | BIT(M) | BIT(V) | BIT(P) | BIT(T),
+                BIT(M) | BIT(V) | BIT(P) | BIT(T), false, 0, PARAMS);
+            step_reference(&want, true);
+            step_reference(&plain, false);
+        }
+        assert_true(largest_difference(&m, &want, P) < (d ? 1e-13 : 2e-7 * STEPS));
+        assert_true(largest_difference(&m, &want, T) < (d ? 1e-13 : 1e-5));
+        assert_true(largest_difference(&plain, &want, P) > 1e-3);
+        m.p[0].x[V][0] = NAN;
+        run(&m, "foreach_maximum", BIT(M) | BIT(V), BIT(M), false, 0, PARAMS);
+        for (int i = 0; i < PARAMS; i++)
+            for (uint64_t e = 0; e < sizes[i]; e++)
+                assert_true(i + e == 0 ? isnan(m.p[i].x[M][e]) : m.p[i].x[M][e] >= m.p[i].x[V][e]);
+        model_close(&m);
+        model_close(&want);
+        model_close(&plain);
     }
 }
 
@@ -506,9 +547,9 @@ static void clipped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(adamw),    cmocka_unit_test(scaled),
-                                       cmocka_unit_test(sgd),      cmocka_unit_test(maximize),
-                                       cmocka_unit_test(counters), cmocka_unit_test(refusals),
-                                       cmocka_unit_test(norms),    cmocka_unit_test(clipped)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(adamw),    cmocka_unit_test(scaled),  cmocka_unit_test(sgd),
+        cmocka_unit_test(maximize), cmocka_unit_test(amsgrad), cmocka_unit_test(counters),
+        cmocka_unit_test(refusals), cmocka_unit_test(norms),   cmocka_unit_test(clipped)};
     return cmocka_run_group_tests_name("kernels: optimizers", tests, NULL, NULL);
 }

@@ -366,10 +366,13 @@ static void say_optimizer(struct draw *d, char *s, char *reference)
         !d->m->exact && !d->offload && !d->api_ddp && !d->api_fsdp1 && adam && chance(d, 20);
     if (folds)
         variant = "fused";
+    struct draw beside = *d; /* what is drawn after this stays as it was before AMSGrad */
+    bool amsgrad = adam && chance(&beside, 20);
     say(s, "optimizer: {variant: %s, ", variant);
     for (int i = 0; i < 2; i++)
         say(i ? reference : s, "%sname: %s, nesterov: %s, maximize: %s}\n", i ? "optimizer: {" : "",
-            adam       ? "adamw"
+            amsgrad    ? "adamw, amsgrad: true"
+            : adam     ? "adamw"
             : momentum ? "sgd, momentum: true"
                        : "sgd, momentum: false",
             truth(nesterov), truth(maximize));

@@ -23,6 +23,7 @@ static const struct kernel kernels[] = {
     {"lerp_exp_avg", TSR_STEP_LERP, M, M, .finds = true},
     {"mul_exp_avg_sq", TSR_STEP_MUL_V, V, V, .flags = false},
     {"addcmul_exp_avg_sq", TSR_STEP_ADDCMUL_V, V, V, .finds = true},
+    {"maximum", TSR_STEP_MAXIMUM, M | V, M, .flags = false},
     {"sqrt", TSR_STEP_SQRT, V, T, .flags = false},
     {"foreach_div_bias_correction", TSR_STEP_DIV_ROOT, T, T, .flags = false},
     {"add_eps", TSR_STEP_ADD_EPS, T, T, .flags = false},
@@ -82,6 +83,10 @@ static tsr_status variant_of(const struct tsr_kernel_call *call, struct kernel *
     if (k->step == TSR_STEP_ADDCDIV && !tsr_slot(call, 4)) {
         k->step = TSR_STEP_ADDCDIV_V;
         k->reads = M | V | P;
+    }
+    if (k->step == TSR_STEP_FUSED && tsr_slot(call, 4)) {
+        k->reads |= T;
+        k->writes |= T;
     }
     if (k->finds)
         find_gradient(call, k);

@@ -12,13 +12,14 @@ enum tsr_optimizer_step {
     TSR_STEP_LERP,         /* m += (from - m) lerp */
     TSR_STEP_MUL_V,        /* v *= beta2 */
     TSR_STEP_ADDCMUL_V,    /* v += from from rest */
+    TSR_STEP_MAXIMUM,      /* m = max(m, v), where m is AMSGrad's maximum */
     TSR_STEP_SQRT,         /* t = sqrt(v) */
     TSR_STEP_DIV_ROOT,     /* t /= root */
     TSR_STEP_ADD_EPS,      /* t += eps */
     TSR_STEP_DIV_AND_EPS,  /* t = old / root + eps */
     TSR_STEP_ADDCDIV,      /* p -= size m / t */
     TSR_STEP_ADDCDIV_V,    /* the same with t made from v */
-    TSR_STEP_FUSED,        /* decay, m, v, p */
+    TSR_STEP_FUSED,        /* decay, m, v, p; t, where there is one, is the maximum */
     TSR_STEP_COUNT,        /* t = the parameter's number of steps */
     TSR_STEP_NEG,          /* t = -g */
     TSR_STEP_ADD_DECAY,    /* t = from + weight_decay p */

@@ -47,6 +47,12 @@ struct TSR_R(tsr_optimizer_block) {
     TSR_REAL g[TSR_BLOCK], m[TSR_BLOCK], v[TSR_BLOCK], p[TSR_BLOCK], t[TSR_BLOCK];
 };
 
+/* As torch.maximum: a NaN stays. */
+TSR_ANYWHERE TSR_REAL TSR_R(tsr_larger)(TSR_REAL a, TSR_REAL b)
+{
+    return a >= b || a != a ? a : b;
+}
+
 #define TSR_EACH(place, value) \
     TSR_LANES (i, n)           \
         b->place[i] = (value); \
@@ -58,11 +64,14 @@ TSR_ANYWHERE void TSR_R(tsr_fused_block)(const struct tsr_optimizer_work *w,
 {
     const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
     TSR_REAL decay = w->decays ? k->decay : 1;
+    bool amsgrad = w->t.data != NULL;
     TSR_LANES (i, n) {
         TSR_REAL g = b->g[i] * (TSR_REAL)w->scale * numbers->clip;
         b->m[i] = TSR_R(tsr_adamw_m)(k, b->m[i], g);
         b->v[i] = TSR_R(tsr_adamw_v)(k, b->v[i] * k->beta2, g);
-        TSR_REAL t = TSR_R(tsr_adamw_t)(k, b->v[i]);
+        if (amsgrad)
+            b->t[i] = TSR_R(tsr_larger)(b->t[i], b->v[i]);
+        TSR_REAL t = TSR_R(tsr_adamw_t)(k, amsgrad ? b->t[i] : b->v[i]);
         b->p[i] = TSR_R(tsr_adamw_p)(k, b->p[i] * decay, b->m[i], t);
     }
 }
@@ -129,6 +138,8 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
         TSR_EACH(v, b->v[i] * k->beta2);
     case TSR_STEP_ADDCMUL_V:
         TSR_EACH(v, TSR_R(tsr_adamw_v)(k, b->v[i], from[i]));
+    case TSR_STEP_MAXIMUM:
+        TSR_EACH(m, TSR_R(tsr_larger)(b->m[i], b->v[i]));
     case TSR_STEP_SQRT:
         TSR_EACH(t, TSR_M(sqrt)(b->v[i]));
     case TSR_STEP_DIV_ROOT:
@@ -158,12 +169,12 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w,
     bool fused = step == TSR_STEP_FUSED;
     bool sgd = step == TSR_STEP_FUSED_SGD || step == TSR_STEP_FUSED_NESTEROV;
     bool nesterov = step == TSR_STEP_ADD_NESTEROV;
-    if (fused || (sgd && w->m.data) || step == TSR_STEP_LERP ||
+    if (fused || (sgd && w->m.data) || step == TSR_STEP_LERP || step == TSR_STEP_MAXIMUM ||
         (step >= TSR_STEP_CLONE && step <= TSR_STEP_ADD_M))
         TSR_R(tsr_store)(&w->m, at, n, b->m);
     if (fused || step == TSR_STEP_MUL_V || step == TSR_STEP_ADDCMUL_V)
         TSR_R(tsr_store)(&w->v, at, n, b->v);
-    if ((step >= TSR_STEP_SQRT && step <= TSR_STEP_DIV_AND_EPS) ||
+    if ((fused && w->t.data) || (step >= TSR_STEP_SQRT && step <= TSR_STEP_DIV_AND_EPS) ||
         (step >= TSR_STEP_COUNT && step <= TSR_STEP_ADD_DECAY) || nesterov)
         TSR_R(tsr_store)(nesterov && !w->t.data ? &w->g : &w->t, at, n, b->t);
     if (fused || sgd || step == TSR_STEP_DECAY || step == TSR_STEP_ADDCDIV ||
@@ -177,7 +188,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_store)(const struct tsr_optimizer_work *w,
 TSR_ANYWHERE bool TSR_R(tsr_reads_t)(const struct TSR_R(tsr_optimizer_numbers) * k)
 {
     return k->from == TSR_FROM_T || k->step == TSR_STEP_DIV_ROOT || k->step == TSR_STEP_ADD_EPS ||
-           k->step == TSR_STEP_ADDCDIV;
+           k->step == TSR_STEP_ADDCDIV || k->step == TSR_STEP_FUSED;
 }
 
 TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w,
@@ -207,7 +218,7 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_update)(const struct tsr_optimizer_work *w
 /* The fused step of spread eights (tensor.h), of states in f32. */
 TSR_ANYWHERE bool tsr_fused_may_spread(const struct tsr_optimizer_work *w)
 {
-    return w->m.dtype == TSR_F32 && w->v.dtype == TSR_F32 && w->p.dtype == TSR_F32 &&
+    return !w->t.data && w->m.dtype == TSR_F32 && w->v.dtype == TSR_F32 && w->p.dtype == TSR_F32 &&
            tsr_may_spread(&w->g, 0) && tsr_may_spread(&w->m, 0) && tsr_may_spread(&w->v, 0) &&
            tsr_may_spread(&w->p, 0) && (!w->mirrored || tsr_may_spread(&w->mirror, 0));
 }

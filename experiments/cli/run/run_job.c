@@ -162,7 +162,7 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->dampening = t->dampening;
     c->max_norm = t->max_norm;
     c->n_states = s->optimizer == TSR_OPTIM_ADAMW
-                      ? 2
+                      ? 2 + s->amsgrad
                       : s->optimizer == TSR_OPTIM_SGD && s->momentum && t->momentum > 0;
     c->state_dtype = (tsr_dtype)s->state_dtype;
     c->log_every = t->log_every;

@@ -144,6 +144,8 @@ const struct tsr_key tsr_keys[] = {
      "sgd with momentum: Nesterov's", ALL},
     {"optimizer.maximize", TSR_KEY_BOOL, AT(maximize), "false", 0, 0, 0, NULL,
      "steps go against the gradient", ALL},
+    {"optimizer.amsgrad", TSR_KEY_BOOL, AT(amsgrad), "false", 0, 0, 0, NULL,
+     "adamw divides by the largest second moment so far, a third state of each parameter", ALL},
     {"clip", TSR_KEY_BOOL, AT(clip), "false", 0, 0, 0, NULL,
      "clip gradients by their global norm before the optimizer", ALL},
     {"clip_variant", TSR_KEY_ENUM, AT(clip_how), "foreach", 0, 0, 0, tsr_words_clip,

@@ -123,7 +123,7 @@ struct tsr_settings {
     bool cast_inputs;
     unsigned optimizer, variant; /* enum tsr_opt_name; enum tsr_adamw */
     unsigned state_dtype;        /* tsr_dtype; NONE: that of precision.master */
-    bool momentum, nesterov, maximize, clip, reads_loss;
+    bool momentum, nesterov, maximize, amsgrad, clip, reads_loss;
     unsigned clip_how, loss_kernel; /* enum tsr_clip, tsr_loss_kernel */
     uint64_t metrics;
     uint64_t loss_chunks;

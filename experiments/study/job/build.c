@@ -93,6 +93,7 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
         .sgd_decay = s->optimizer == TSR_OPTIM_SGD && s->run.weight_decay > 0,
         .nesterov = s->nesterov,
         .maximize = s->maximize,
+        .amsgrad = s->amsgrad,
         .sync = (enum tsr_sync)s->sync,
         .report = job->executes};
     tsr_status status = tsr_step_configure(engine, &step);

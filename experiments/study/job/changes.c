@@ -26,6 +26,7 @@ static const struct {
     {"optimizer.momentum", TSR_CHANGES_NUMBERS},
     {"optimizer.nesterov", TSR_CHANGES_NUMBERS},
     {"optimizer.maximize", TSR_CHANGES_NUMBERS},
+    {"optimizer.amsgrad", TSR_CHANGES_NUMBERS},
     {"clip", TSR_CHANGES_NUMBERS},
     {"sim.tf32", TSR_CHANGES_NUMBERS},
     {"cluster.", TSR_CHANGES_HARDWARE},

@@ -139,6 +139,10 @@ static tsr_status check_optimizer(const struct tsr_job *job)
         return refuse(job, "optimizer.nesterov", "train.dampening", "false");
     if (s->maximize && s->optimizer == TSR_OPTIM_ADAMW && decoupled)
         return refuse(job, "optimizer.maximize", "optimizer.variant", "false");
+    if (s->amsgrad && s->optimizer != TSR_OPTIM_ADAMW)
+        return refuse(job, "optimizer.amsgrad", "optimizer.name", "false");
+    if (s->amsgrad && decoupled)
+        return refuse(job, "optimizer.amsgrad", "optimizer.variant", "false");
     return TSR_OK;
 }
 

@@ -4,7 +4,7 @@
 
 PyTorch 2.11.0, on the CPU: which operations Python calls, and which variables hold a tensor, is the same on any device. A line
 is a case and a step (the first makes states); then, in order: +B a new tensor of B bytes, -B one that goes, an operation with
-the roles of its tensors (of lists: of their first): p parameter, g gradient, m, v states, s step counters, t another. Two
+the roles of its tensors (of lists: of their first): p parameter, g gradient, m, v, x states (x: amsgrad's), s step counters, t another. Two
 parameters, 24 and 8 bytes; `empty`: two more, of nothing and of 8 bytes. What goes at once is sorted. Left out: counters on the CPU (foreach, loop), and AdamW's addition of
 eps in the loop, which the engine has within the division before it.
 """
@@ -47,7 +47,7 @@ class Recorder(TorchDispatchMode):
         if func.namespace != "aten" or name in ("detach", "_local_scalar_dense", "item", "lift_fresh"):
             return out
         fused = self.optimizer.param_groups[0]["fused"]
-        if not name.endswith("_"):
+        if not name.endswith("_") and (kwargs or {}).get("out") is None:
             for t in out if isinstance(out, (list, tuple)) else [out]:
                 if t.numel() == 0:
                     continue
@@ -101,8 +101,9 @@ def cases():
             words = ["momentum"] * momentum + ["nesterov"] * nesterov + ["decay"] * decay + ["maximize"] * maximize
             yield f"sgd {variant}", words, torch.optim.SGD, {**how, **options}
     for variant, how in VARIANTS.items():
-        for maximize in (0, 1):
-            yield f"adamw {variant}", ["maximize"] * maximize, torch.optim.AdamW, {**how, "maximize": bool(maximize)}
+        for amsgrad, maximize in itertools.product((0, 1), repeat=2):
+            options = {"amsgrad": bool(amsgrad), "maximize": bool(maximize)}
+            yield f"adamw {variant}", ["amsgrad"] * amsgrad + ["maximize"] * maximize, torch.optim.AdamW, {**how, **options}
 
 
 for name, words, cls, options in cases():

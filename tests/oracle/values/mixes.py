@@ -76,6 +76,8 @@ def optimizer(rng):
         spec["weight_decay"] = rng.choice([0.0, 0.1, 0.3])
     if rng.random() < 0.15:
         spec["maximize"] = True
+    if rng.random() < 0.2:
+        spec["amsgrad"] = True
     return spec
 
 

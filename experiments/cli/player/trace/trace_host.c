@@ -16,7 +16,8 @@
 enum { MAX_RANKS = 64 };
 
 /* What is put together at the end: the parameters and the optimizer's state. */
-static const enum tsr_param_part wholes[] = {TSR_PARAM_VALUE, TSR_PARAM_STATE0, TSR_PARAM_STATE1};
+static const enum tsr_param_part wholes[] = {TSR_PARAM_VALUE, TSR_PARAM_STATE0, TSR_PARAM_STATE1,
+                                             TSR_PARAM_STATE2};
 enum { N_WHOLE = sizeof wholes / sizeof *wholes };
 
 /* What all ranks put together. Each writes only places of its own; rank 0 reads at the end. */
@@ -324,10 +325,10 @@ struct tensor {
     char name[1024];
 };
 
-/* Parameters, then their states (`state0.NAME`, `state1.NAME`); false: there is no such state. */
+/* Parameters, then their states (`state0.NAME` to `state2.NAME`); false: there is no such state. */
 static bool tensor_of(const struct job *job, struct tsr_engine *e, size_t i, struct tensor *out)
 {
-    static const char *const prefix[N_WHOLE] = {"", "state0.", "state1."};
+    static const char *const prefix[N_WHOLE] = {"", "state0.", "state1.", "state2."};
     size_t whole = i / job->n_params, param = i % job->n_params;
     struct tsr_values v;
     out->param = tsr_param_layout(e, param);

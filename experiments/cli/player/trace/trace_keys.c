@@ -6,7 +6,7 @@
 
 #include "experiments/cli/player/trace/trace_scenario.h"
 
-enum sort { TEXT, WORD, COUNT, NUMBER, FLAG, OFF, DTYPE, LIST, EMPTY, MAP, ANY };
+enum sort { TEXT, WORD, COUNT, NUMBER, FLAG, DTYPE, LIST, EMPTY, MAP, ANY };
 
 struct rule {
     const char *key;
@@ -46,8 +46,6 @@ static bool fits(const struct tsr_yaml_node *node, const struct rule *rule)
         return tsr_node_double(node, &number);
     case FLAG:
         return tsr_node_bool(node, &flag);
-    case OFF:
-        return tsr_node_bool(node, &flag) && !flag;
     case DTYPE:
         return is_scalar(node) && tsr_dtype_parse(node->text) != TSR_DTYPE_NONE;
     case LIST:
@@ -69,7 +67,6 @@ static tsr_status wrong(const struct tsr_yaml_node *node, const struct rule *rul
                                         [COUNT] = "an integer from 0",
                                         [NUMBER] = "a number",
                                         [FLAG] = "true or false",
-                                        [OFF] = "false (what it asks for is not modelled)",
                                         [DTYPE] = "a dtype",
                                         [LIST] = "a list",
                                         [EMPTY] = "an empty list, in a scenario of this kind",
@@ -204,7 +201,7 @@ static tsr_status check_optimizer(const struct tsr_yaml_node *optimizer)
                                       {"maximize", FLAG, NULL},       {NULL, ANY, NULL}};
     static const struct rule adamw[] = {{"name", WORD, names},          {"lr", NUMBER, NULL},
                                         {"betas", LIST, NULL},          {"eps", NUMBER, NULL},
-                                        {"weight_decay", NUMBER, NULL}, {"amsgrad", OFF, NULL},
+                                        {"weight_decay", NUMBER, NULL}, {"amsgrad", FLAG, NULL},
                                         {"maximize", FLAG, NULL},       {NULL, ANY, NULL}};
     bool is_adamw = !strcmp(tsr_text_or(optimizer, "name", ""), "adamw");
     return check_map(optimizer, "optimizer", is_adamw ? adamw : sgd);

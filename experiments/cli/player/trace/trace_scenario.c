@@ -377,7 +377,8 @@ tsr_status tsr_scenario_step(const struct tsr_scenario *s, struct tsr_engine *e)
                                    .report = true,
                                    .sgd_decay = decay != 0,
                                    .nesterov = tsr_bool_or(optimizer, "nesterov", false),
-                                   .maximize = tsr_bool_or(optimizer, "maximize", false)};
+                                   .maximize = tsr_bool_or(optimizer, "maximize", false),
+                                   .amsgrad = tsr_bool_or(optimizer, "amsgrad", false)};
     if (step.nesterov && (momentum == 0 || dampening != 0)) /* as torch.optim.SGD */
         return tsr_node_error(tsr_node_get(optimizer, "nesterov"),
                               "nesterov: found true; allowed: false without momentum, or with "
