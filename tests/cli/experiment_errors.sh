@@ -201,4 +201,14 @@ fails 2 loss.chunk 'nearest: "loss.chunks"' -- compare "$base" --set loss.chunk=
 # Positions of a learned table
 fails 2 seq 4096 1024 gpt2 -- compare "$base" --set model=gpt2 --set seq=4096
 fails 2 /nowhere "cannot be read" -- corpus /nowhere --out "$tmp/corpus"
+
+# A trace has the attention kernel that it was made with: another one is a mistake in the strategy, a remark above it.
+trace=$TSR_SOURCE_DIR/tests/golden-bridge/bert-tiny-8ranks-reshard2.trace
+printf 'model: {trace: %s}\ncluster: dgx-h100-1\nworld: 2\nattention: math\nstrategies: {head: {}, own: {attention: efficient}, same: {attention: flash}}\n' \
+    "$trace" >"$tmp/traced.yaml"
+fails 2 traced.yaml:5 "attention: found efficient" "does not read; allowed: flash" -- compare "$tmp/traced.yaml" --only own
+works compare "$tmp/traced.yaml" --only same
+[ -s "$err" ] && complain "a remark on the kernel of the trace"
+works compare "$tmp/traced.yaml" --only head
+has "$err" "note: model bert-tiny-8ranks-reshard2 does not read attention, but for flash"
 finish

@@ -306,6 +306,13 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
         snprintf(out[used++], 256,
                  "dialect: compile beside tp: compiled blocks are not modelled with tensor "
                  "parallelism; the kernels of dialect: fused, which come nearest, are taken");
+    static const char *const keys[] = {"attention", "gqa_repeat", "attention_unpad"};
+    const char *allowed;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (tsr_setting_at(job->settings, keys[i]) && tsr_model_ignores(job, keys[i], &allowed) &&
+            used < n)
+            snprintf(out[used++], 256, "model %s does not read %s, but for %s", m->name, keys[i],
+                     allowed);
     if (tsr_decays_nothing(job) && decay_is_seen(job) && used < n)
         snprintf(out[used++], 256, "%s", tsr_decays_nothing_words);
     return used;

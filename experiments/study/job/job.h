@@ -95,6 +95,10 @@ tsr_status tsr_check_reads(const struct tsr_job *job) TSR_MUST_USE;
  * number of ranks of every API. Part of tsr_job_open(). */
 tsr_status tsr_job_drop_unread(struct tsr_job *job) TSR_MUST_USE;
 
+/* True if the job's model has no use for the value of the key; then *allowed says for which it has.
+ */
+bool tsr_model_ignores(const struct tsr_job *job, const char *key, const char **allowed);
+
 /* True if train.decay: matrices leaves nothing to decay, since FSDP1's shards have one dimension;
  * and the remark that says so. */
 bool tsr_decays_nothing(const struct tsr_job *job);

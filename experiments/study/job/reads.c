@@ -197,8 +197,7 @@ static int traced_attention(const struct tsr_model *m)
     return -1;
 }
 
-/* True if the job's model has no use for the key's value. */
-static bool is_idle_for_model(const struct tsr_job *job, const char *key, const char **allowed)
+bool tsr_model_ignores(const struct tsr_job *job, const char *key, const char **allowed)
 {
     const struct tsr_settings *s = job->settings;
     const struct tsr_model *m = &job->model;
@@ -221,7 +220,7 @@ static tsr_status check_model(const struct tsr_job *job, size_t key)
                                                     : "model.tree";
     const char *allowed;
     char found[64];
-    if (!is_idle_for_model(job, tsr_keys[key].name, &allowed) ||
+    if (!tsr_model_ignores(job, tsr_keys[key].name, &allowed) ||
         !is_mistake(job->experiment, job->strategy, key, source, NULL))
         return TSR_OK;
     return tsr_node_error(job->settings->from[key],
@@ -369,7 +368,7 @@ static void tell_need(const struct tsr_experiment *e, const struct tsr_strategy 
         for (size_t k = 0; k < N_NEEDS && (!only || only == s); k++) {
             size_t key = tsr_key_find(needs[k].key);
             if (!strcmp(needs[k].other, first->other) && needs[k].is_idle(&s->settings) &&
-                s->settings.from[key] && tsr_setting_source(e, s, key) != TSR_FROM_STACK &&
+                tsr_setting_source(e, s, key) > TSR_FROM_STACK &&
                 tsr_key_is_read(&tsr_keys[key], s->settings.api) &&
                 is_inherited(e, s, key, place, sizeof place))
                 add_key(&line, key, place);
