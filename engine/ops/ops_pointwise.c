@@ -370,7 +370,8 @@ struct tsr_tensor *tsr_op_scale_by_mean(struct tsr_engine *e, struct tsr_tensor 
         return NULL;
     struct tsr_node *node =
         tsr__node_new(e, "Scale", scale_backward, (struct tsr_tensor *[]){x, w}, 2);
-    struct tsr_tensor *mean = tsr__tensor_new(e, tsr__wide(w), 1, &one, tsr__result_category(e));
+    struct tsr_tensor *mean =
+        tsr__tensor_new(e, (tsr_dtype)w->dtype, 1, &one, tsr__result_category(e));
     tsr__emit_pointwise(e, "mean_all", &w, 1, mean);
     tsr__node_save_factors(e, node, x, mean);
     if (node)
