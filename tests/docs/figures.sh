@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Figures that README and guide state and that a file or a command of the tree gives are the ones that it gives today: rules,
+# published runs, errors of validation by class, instructions of a step.
+set -u
+: "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
+cd "$TSR_SOURCE_DIR" || exit 1
+rules=$(grep -c '^R[0-9]' tests/rules/rules.tsv)
+step=$("$TESSERA" program experiments/small/llama.yaml --strategy fsdp | sed -n 's/^# instructions //p') || exit 1
+version=$("$TESSERA" --version | sed 's/^tessera //')
+python3 - "$rules" "$step" "$version" <<'P'
+import json, re, sys
+rules, step, version = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+bad = []
+def text(path):
+    return open(path, encoding="utf-8").read()
+def stated(path, pattern, want):
+    found = re.findall(pattern, text(path))
+    if not found:
+        bad.append(f"{path}: nothing is stated as {pattern}; expected {want}")
+    bad.extend(f"{path}: {f} is stated, {want} is right" for f in found if f != str(want))
+stated("README.md", r"\[(\d+) rules\]", rules)
+stated("experiments/guide/running.md", r"1,483 and ([\d,]+) here", f"{step:,}")
+stated("experiments/guide/login-node.md", r"tessera-([\d.]+)-x86_64", version)
+classes = {c["class"]: c for c in json.load(open("experiments/validation/errors.json"))["classes"]}
+mpt = [c for c in classes.values() if "llm-foundry" in (c["stack"] or "")]
+stated("experiments/guide/validation.md", r"of (\d+) published MPT runs", sum(c["rows"] for c in mpt))
+# the table "Figures": the label of a row, and its class
+rows = {"- A100 40 GB": "fsdp1 on a100-sxm4-40g, more than one node, llm-foundry-2023-05",
+        "- A100 80 GB": "fsdp1 on a100-sxm4-80g, more than one node, llm-foundry-2023-05",
+        "- H100 80 GB": "fsdp1 on h100-sxm5-80g, more than one node, llm-foundry-2023-10",
+        "fms-fsdp, 128 A100": "fsdp1 on a100-sxm4-80g, more than one node, fms-fsdp"}
+for label, name in rows.items():
+    c = classes[name]
+    want = [str(c["rows"])] + [f"{100 * c[k]:.1f} %" for k in ("median", "p90", "max")]
+    line = re.search(r"^\| " + re.escape(label) + r" \|(.*)$", text("experiments/guide/validation.md"), re.M)
+    found = [cell.strip() for cell in line[1].split("|")][:4] if line else None
+    if found != want:
+        bad.append(f"experiments/guide/validation.md: {label}: {found} is stated, {want} is right")
+for line in bad:
+    print("FAILED:", line)
+sys.exit(bool(bad))
+P
