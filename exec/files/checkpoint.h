@@ -2,7 +2,7 @@
  * number of ranks, mesh or wrapping reads from it just the bytes that it needs.
  *
  *   DIR/step_00001000/
- *       rank_00000-of-00008.safetensors   param.FQN, state0.FQN, state1.FQN: shards, no padding
+ *       rank_00000-of-00008.safetensors   param.FQN, state0.FQN to state2.FQN: shards, no padding
  *       meta.json                         layout of every tensor, and where training was
  *       COMMIT                            sizes and checksums of the others; written last
  *

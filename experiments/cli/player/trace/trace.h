@@ -80,7 +80,7 @@ tsr_status tsr_trace_bucket(const struct tsr_scenario *s, json_t *result) TSR_MU
  * data. Where the program has a race of PyTorch's own the host computes in the order of issue, as
  * PyTorch does on a CPU, which has no streams. Adds what rank 0 decided, and `loss`,
  * `loss_per_rank`, `grad_norm` and `tensors.final` (a file beside `out`; after the parameters the
- * optimizer's states, `state0.NAME`, `state1.NAME`); numbers that are none are "nan", "inf" and
+ * optimizer's states, `state0.NAME` to `state2.NAME`); numbers that are none are "nan", "inf" and
  * "-inf". `path` is the scenario's file: its tensors lie beside its folder. */
 tsr_status tsr_trace_on_host(const struct tsr_scenario *scenario, const char *path, const char *out,
                              const struct tsr_gpu_ops *gpus, json_t *result) TSR_MUST_USE;
