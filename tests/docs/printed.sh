@@ -29,6 +29,7 @@ python -m tessera .* | it needs PyTorch; torch/package.sh tests the package
 xdg-open .* | it needs a desktop; report/page.sh opens the page
 cd build && cpack .* | it builds every test first; install/deb.sh makes the package
 build/tessera run FILE .*--on cuda.* | it needs GPUs
+experiments/validation/fit\.py .* | it repeats a validation for each value that it tries, for many minutes
 build/tessera calibrate rank0\.json\.gz .* | it needs a recording of a GPU; cli/calibrate_trace.sh has one
 build/tessera calibrate --nccl-log .* | it needs a log of nccl-tests; cli/calibrate.sh has one
 '
