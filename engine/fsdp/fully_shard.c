@@ -200,6 +200,42 @@ static tsr_status make_state(struct tsr__wrap_call *c, struct tsr_state **out)
     return TSR_OK;
 }
 
+/* What is refused whatever the modules are. */
+static tsr_status check_options(struct tsr__wrap_call *c, const char *fqn)
+{
+    if (c->e->fsdp1)
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "%s beside fsdp1 is not modelled (PyTorch would shard flat parameters that "
+                        "it finds below '%s' a second time)",
+                        c->replicate ? "replicate" : "fully_shard", fqn);
+    if ((c->options->mirror || c->options->direct || c->options->folds) &&
+        c->options->offload != TSR_OFFLOAD_NONE)
+        return tsr_fail(TSR_EVALUE,
+                        "%s: shards in host memory have no mirror, are not gathered directly, and "
+                        "their gradients are not scaled by the optimizer",
+                        fqn);
+    return check_mesh(c);
+}
+
+/* Gives the modules of the call their state, and the engine its groups. */
+static tsr_status install(struct tsr__wrap_call *c, struct tsr_state *s)
+{
+    struct tsr_engine *e = c->e;
+    for (size_t i = 0; i < s->n_groups; i++)
+        TSR_TRY(register_group(e, s, s->groups[i]));
+    for (size_t i = 0; i < c->n_targets; i++) {
+        c->targets[i]->state = s;
+        c->targets[i]->hooks = &tsr__state_hooks;
+    }
+    for (size_t i = 0; i < s->n_groups; i++)
+        for (size_t k = 0; k < s->groups[i]->n_params; k++)
+            tsr__set_cut(s->groups[i]->params[k]);
+    e->tree.n_wrapped++;
+    if (!TSR_PUSH(e->fsdp->states, e->fsdp->n_states, e->fsdp->cap_states, s))
+        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
+    return e->status;
+}
+
 static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, size_t n,
                        const struct tsr_wrap_options *options, bool replicate)
 {
@@ -208,18 +244,7 @@ static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, 
         .e = e, .options = options ? options : &defaults, .replicate = replicate};
     struct tsr_state *s = NULL;
     TSR_TRY(check_modules(&c, modules, n, replicate ? "replicate" : "fully_shard"));
-    if (e->fsdp1)
-        return tsr_fail(TSR_EUNSUPPORTED,
-                        "%s beside fsdp1 is not modelled (PyTorch would shard flat parameters that "
-                        "it finds below '%s' a second time)",
-                        replicate ? "replicate" : "fully_shard", modules[0]->fqn);
-    if ((c.options->mirror || c.options->direct || c.options->folds) &&
-        c.options->offload != TSR_OFFLOAD_NONE)
-        return tsr_fail(TSR_EVALUE,
-                        "%s: shards in host memory have no mirror, are not gathered directly, and "
-                        "their gradients are not scaled by the optimizer",
-                        modules[0]->fqn);
-    TSR_TRY(check_mesh(&c));
+    TSR_TRY(check_options(&c, modules[0]->fqn));
     c.seen = tsr_arena_alloc(&e->arena, e->tree.n_modules + 1);
     if (!c.seen || !keep_roots(&c, modules, n))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
@@ -233,19 +258,7 @@ static tsr_status wrap(struct tsr_engine *e, struct tsr_module *const *modules, 
     TSR_TRY(make_state(&c, &s));
     TSR_TRY(tsr__make_groups(&c, s));
     TSR_TRY(join_names(e, s));
-    for (size_t i = 0; i < s->n_groups; i++)
-        TSR_TRY(register_group(e, s, s->groups[i]));
-    for (size_t i = 0; i < c.n_targets; i++) {
-        c.targets[i]->state = s;
-        c.targets[i]->hooks = &tsr__state_hooks;
-    }
-    for (size_t i = 0; i < s->n_groups; i++)
-        for (size_t k = 0; k < s->groups[i]->n_params; k++)
-            tsr__set_cut(s->groups[i]->params[k]);
-    e->tree.n_wrapped++;
-    if (!TSR_PUSH(e->fsdp->states, e->fsdp->n_states, e->fsdp->cap_states, s))
-        return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
-    return e->status;
+    return install(&c, s);
 }
 
 tsr_status tsr_fully_shard(struct tsr_engine *e, struct tsr_module *const *modules, size_t n,

@@ -207,7 +207,8 @@ static struct tsr_module *add_product(struct tsr_engine *e, const struct gpt2 *m
 /* GPT2Attention.scaling of transformers. */
 static double attention_scale(const struct tsr_gpt2_config *c, uint64_t layer)
 {
-    double scale = c->unscaled ? 1 : 1 / sqrt((double)(c->n_embd / c->n_head));
+    uint64_t head_dim = c->n_embd / c->n_head;
+    double scale = c->unscaled ? 1 : 1 / sqrt((double)head_dim);
     return c->scale_by_layer ? scale / (double)(layer + 1) : scale;
 }
 

@@ -42,8 +42,10 @@ void tsr__kernels_drop(struct tsr__kept_kernels *kept)
 const struct tsr_kernels *tsr__kernels_keep(struct tsr__kept_kernels *kept)
 {
     struct tsr__kept_kernels *first = atomic_load(&all);
+    /* calloc() made both, so that bytes between members are equal, too. */
+    const unsigned char *mine = (const unsigned char *)&kept->tables;
     for (const struct tsr__kept_kernels *old = first; old; old = old->next)
-        if (!memcmp(&old->tables, &kept->tables, sizeof kept->tables)) {
+        if (!memcmp((const unsigned char *)&old->tables, mine, sizeof kept->tables)) {
             free(kept);
             return &old->tables;
         }

@@ -248,6 +248,17 @@ static tsr_status check_gpt2(struct tsr_model *model)
     return tsr_hf_only(model, root, "", "add_cross_attention", "false");
 }
 
+static tsr_status read_gpt2_sizes(struct tsr_model *model, struct tsr_gpt2_config *c)
+{
+    TSR_TRY(tsr_hf_size(model, "n_embd", &c->n_embd));
+    TSR_TRY(tsr_hf_size(model, "n_layer", &c->n_layer));
+    TSR_TRY(tsr_hf_size(model, "n_head", &c->n_head));
+    TSR_TRY(tsr_hf_size(model, "vocab_size", &c->vocab_size));
+    TSR_TRY(tsr_hf_size_or(model, "n_positions", 1024, &c->n_positions));
+    TSR_TRY(tsr_hf_size_or(model, "n_inner", 4 * c->n_embd, &c->n_inner));
+    return tsr_hf_divides(model, "n_embd", c->n_embd, "n_head", c->n_head);
+}
+
 static tsr_status read_gpt2(struct tsr_model *model)
 {
     static const char *const acts[] = {"gelu_new", "gelu", "gelu_pytorch_tanh",
@@ -258,13 +269,7 @@ static tsr_status read_gpt2(struct tsr_model *model)
     bool tied = true, scaled = true;
     size_t act = 0;
     model->family = TSR_FAMILY_GPT2;
-    TSR_TRY(tsr_hf_size(model, "n_embd", &c->n_embd));
-    TSR_TRY(tsr_hf_size(model, "n_layer", &c->n_layer));
-    TSR_TRY(tsr_hf_size(model, "n_head", &c->n_head));
-    TSR_TRY(tsr_hf_size(model, "vocab_size", &c->vocab_size));
-    TSR_TRY(tsr_hf_size_or(model, "n_positions", 1024, &c->n_positions));
-    TSR_TRY(tsr_hf_size_or(model, "n_inner", 4 * c->n_embd, &c->n_inner));
-    TSR_TRY(tsr_hf_divides(model, "n_embd", c->n_embd, "n_head", c->n_head));
+    TSR_TRY(read_gpt2_sizes(model, c));
     TSR_TRY(tsr_hf_word_or(model, "activation_function", acts, &act));
     c->act = kinds[act];
     TSR_TRY(check_gpt2(model));
