@@ -41,6 +41,7 @@ def inputs():
             found[f"check {path} {name}"] = [os.path.join(ROOT, path), "--strategy", name]
     recorded = [path for folder in ("golden", "golden-found")
                 for path in sorted(glob.glob(os.path.join(ROOT, "tests", folder, "scenarios/*.json")))]
+    recorded += sorted(glob.glob(os.path.join(ROOT, "tests/plant/*.json")))
     for path in recorded:
         with open(path, encoding="utf-8") as file:
             if json.load(file).get("kind") not in ("train", "ddp") or REFUSED.search(path):
