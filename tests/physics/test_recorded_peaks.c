@@ -122,18 +122,24 @@ static void put_wrap(FILE *out, const json_t *scenario)
 static void write_experiment(const json_t *scenario, const char *model, char *out, size_t size)
 {
     FILE *text = fmemopen(out, size, "w");
-    char *mesh = json_dumps(json_object_get(scenario, "mesh"), 0);
+    const json_t *shape = json_object_get(scenario, "mesh");
+    bool replicates = !strcmp(text_of(scenario, "kind", ""), "replicate");
+    char *mesh = json_dumps(shape, 0);
     assert_non_null(text);
     assert_int_equal(number_of(scenario, "grad_accum"), 1);
     put_model(text, scenario, model);
     put_checkpoint(text, scenario);
     put_optimizer(text, scenario);
     put_wrap(text, scenario);
-    fprintf(text, "mesh: {shape: %s}\nbatch: %lld\nseq: %lld\n", mesh, number_of(scenario, "batch"),
+    if (!replicates)
+        fprintf(text, "mesh: {shape: %s}\n", mesh);
+    else /* it reads no mesh: all ranks are replicas */
+        fprintf(text, "world: %lld\n", (long long)json_integer_value(json_array_get(shape, 0)));
+    fprintf(text, "batch: %lld\nseq: %lld\n", number_of(scenario, "batch"),
             number_of(scenario, "seq"));
     fprintf(text, "precision: {param: %s, reduce: %s}\napi: %s\n",
             dtype_of(scenario, "param_dtype"), dtype_of(scenario, "reduce_dtype"),
-            strcmp(text_of(scenario, "kind", ""), "replicate") ? "fully_shard" : "replicate");
+            replicates ? "replicate" : "fully_shard");
     assert_int_equal(fclose(text), 0);
     assert_true(strlen(out) + 1 < size);
     free(mesh);
