@@ -200,7 +200,7 @@ static tsr_status make_state(struct tsr__wrap_call *c, struct tsr_state **out)
     return TSR_OK;
 }
 
-/* What is refused whatever the modules are. */
+/* Refuses options that no module can have, whatever the modules are. */
 static tsr_status check_options(struct tsr__wrap_call *c, const char *fqn)
 {
     if (c->e->fsdp1)

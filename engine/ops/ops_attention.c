@@ -8,9 +8,9 @@
 
 enum { MAX_SCRATCH = 6, MAX_ASIDE = MAX_SCRATCH + 2 };
 
-/* What a kernel takes beside its arguments: the random state, and memory for itself. No executor
- * reads these, so they are operands only while a block is traced, whose plan of memory has them.
- * `of` borrows the tensors; NULL ones are left out. */
+/* Memory that a kernel takes in addition to its arguments: the random state, and scratch. No
+ * executor reads these, so they are operands only while a block is traced, whose plan of memory has
+ * them. `of` borrows the tensors; NULL ones are left out. */
 struct aside {
     int n;
     struct tsr_tensor *of[MAX_ASIDE];

@@ -169,7 +169,7 @@ struct tsr_tensor *tsr__op_unpad(struct tsr_engine *e, struct tsr_tensor *x,
 struct tsr_tensor *tsr__op_pad(struct tsr_engine *e, struct tsr_tensor *x,
                                const struct tsr_unpadding *u);
 
-/* What the scores of attention are multiplied with. */
+/* Returns the factor that attention multiplies its scores with. */
 static inline double tsr__attention_scale(const struct tsr_attention_shape *s)
 {
     return s->scale > 0 ? s->scale : 1 / sqrt((double)s->head_dim);
@@ -202,7 +202,7 @@ void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *c
 enum { TSR_LOG_SOFTMAX_PASSES = 3 };
 void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                               int n, struct tsr_tensor *const *out, int n_out, unsigned passes);
-/* Emits the same kernel; `compiled` says who launches it. */
+/* Emits the same kernel; `compiled` is true if a compiled region launches it. */
 void tsr__emit_loss_of(struct tsr_engine *e, enum tsr_compiled compiled, const char *name,
                        struct tsr_tensor *const *in, int n, struct tsr_tensor *const *out,
                        int n_out, unsigned passes);
@@ -230,8 +230,8 @@ tsr_status tsr__check_chunked_loss(const struct tsr_engine *e);
 /* Returns the loss of tsr_op_cross_entropy() with the kernels and the memory of torch.compile. */
 struct tsr_tensor *tsr__op_compiled_cross_entropy(struct tsr_engine *e, struct tsr_tensor *logits,
                                                   struct tsr_tensor *labels);
-/* What the compiled loss of `logits` (T, V) makes of them. `out`: maximum and logarithm of the sum
- * of exponentials of each row, then the loss and the number of labels that count; the caller
+/* Emits the kernels of the compiled loss of `logits` (T, V). `out`: maximum and logarithm of the
+ * sum of exponentials of each row, then the loss and the number of labels that count; the caller
  * releases all four. */
 enum { TSR_LOSS_MAX, TSR_LOSS_LOG, TSR_LOSS_VALUE, TSR_LOSS_COUNT, TSR_LOSS_RESULTS };
 void tsr__compiled_loss(struct tsr_engine *e, struct tsr_tensor *logits, struct tsr_tensor *labels,

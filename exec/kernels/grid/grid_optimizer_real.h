@@ -47,7 +47,7 @@ struct TSR_R(tsr_optimizer_block) {
     TSR_REAL g[TSR_BLOCK], m[TSR_BLOCK], v[TSR_BLOCK], p[TSR_BLOCK], t[TSR_BLOCK];
 };
 
-/* As torch.maximum: a NaN stays. */
+/* Returns the larger value as torch.maximum does: a NaN stays. */
 TSR_ANYWHERE TSR_REAL TSR_R(tsr_larger)(TSR_REAL a, TSR_REAL b)
 {
     return a >= b || a != a ? a : b;

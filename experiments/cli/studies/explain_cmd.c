@@ -315,7 +315,7 @@ static void print_owned(FILE *out, const char *where, const json_t *alive, size_
     print_owners(out, modules, "Activation", 2 * top, &widths);
 }
 
-/* What the fullest rank holds on its host. */
+/* Shows what the fullest rank holds on its host. */
 static void print_host_owners(FILE *out, const json_t *host, size_t top)
 {
     const json_t *alive = json_object_get(host, "alive");

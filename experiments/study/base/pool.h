@@ -25,7 +25,7 @@ struct tsr_pool_work {
     tsr_status (*take)(void *user, size_t item, const void *result, const char *end);
     /* What the progress bar says of an item; NULL: there is no progress to tell. */
     const char *(*name)(void *user, size_t item);
-    /* What exists after some items when a signal ends the program: "strategies are complete in
+    /* Says what exists after some items when a signal ends the program: "strategies are complete in
      * DIR". NULL: nothing is said. */
     const char *kept;
     /* In the parent, between items: true: what runs is ended, and what is left is not started.

@@ -155,7 +155,8 @@ struct scratch {
     char value[TSR_VALUE_BYTES], plain[TSR_VALUE_BYTES];
 };
 
-/* What the strategy inherits and its API does not read; the job's settings do not have it. */
+/* Adds a key that the strategy inherits and its API does not read, if its value is not the default.
+ */
 static tsr_status add_unread(const struct tsr_code_job *code, struct scratch *scratch, size_t key,
                              struct tsr_code_text *unread)
 {

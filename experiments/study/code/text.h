@@ -42,7 +42,7 @@ void tsr_code_add_literal(struct tsr_code_text *to, const char *text);
 /* The module `fqn` of the variable `of`: "model.layers.norm", where it has digits or no Python
  * name 'model.get_submodule("layers.0")'; "" is the variable itself. */
 void tsr_code_add_module(struct tsr_code_text *to, const char *of, const char *fqn);
-/* The same for the module that `fqn`, a module or a parameter, is a child of. */
+/* Writes the expression for the module of which `fqn`, a module or a parameter, is a child. */
 void tsr_code_add_owner(struct tsr_code_text *to, const char *of, const char *fqn);
 /* Writes "model.lm_head.weight = model.embed.weight": the parameter `name` of the module `owner`
  * becomes the parameter `first`. Names that Python cannot have as attributes become literals. */

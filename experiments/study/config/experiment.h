@@ -48,8 +48,8 @@ tsr_status tsr_experiment_only(struct tsr_experiment *experiment, const char *na
 tsr_status tsr_experiment_find(const struct tsr_experiment *experiment, const char *name,
                                const struct tsr_strategy **out) TSR_MUST_USE;
 
-/* Where a value of a strategy was given. A file without `strategies` is one strategy: its keys are
- * the strategy's own. */
+/* The place where a value of a strategy was given. A file without `strategies` is one strategy: its
+ * keys are the strategy's own. */
 enum tsr_setting_source {
     TSR_FROM_DEFAULT,
     TSR_FROM_STACK,

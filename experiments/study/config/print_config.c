@@ -10,7 +10,7 @@
 
 enum { VALUE_BYTES = TSR_VALUE_BYTES, REMARK_BYTES = VALUE_BYTES + 64 };
 
-/* What is printed where, and texts that are too large for a stack: of a value, of the one that it
+/* The output, and texts that are too large for a stack: of a value, of the one that it
  * is compared with, of the remark behind it. */
 struct printer {
     FILE *out;
@@ -89,7 +89,7 @@ static tsr_status prefix_differs(struct printer *p, const char *prefix,
     return TSR_OK;
 }
 
-/* What a mesh says to an API without one: how many ranks there are; 0: nothing. */
+/* Returns the number of ranks that a mesh gives to an API without meshes; 0: it gives none. */
 static uint64_t ranks_of_mesh(const struct tsr_settings *s)
 {
     uint64_t ranks = s->mesh.n || s->mesh_shard ? s->tp : 0;

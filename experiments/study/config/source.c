@@ -22,7 +22,7 @@ static bool gives(const struct tsr_yaml_node *map, const char *name, const struc
     return false;
 }
 
-/* The same of the lists of `sweeps`. */
+/* True if an entry of the lists of `sweeps` gives the key `name` at the node `at`. */
 static bool sweeps_give(const struct tsr_yaml_node *sweeps, const char *name,
                         const struct tsr_yaml_node *at)
 {

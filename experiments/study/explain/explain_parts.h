@@ -25,7 +25,7 @@ tsr_status tsr_explain_place_of(const struct tsr_program *program, size_t instr,
 tsr_status tsr_explain_alive_at(const struct tsr_memory *memory, const struct tsr_program *program,
                                 struct tsr_arena *arena,
                                 struct tsr_explain_alive *out) TSR_MUST_USE;
-/* Of any live allocations; `bytes`: their sum. */
+/* Explains any set of live allocations; `bytes`: their sum. */
 tsr_status tsr_explain_alive_of(const struct tsr_instr *const *live, size_t n, uint64_t bytes,
                                 const struct tsr_program *program, struct tsr_arena *arena,
                                 struct tsr_explain_alive *out) TSR_MUST_USE;

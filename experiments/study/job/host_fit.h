@@ -32,7 +32,8 @@ struct tsr_host_fit {
     char section[16]; /* its name: "load", "step1"; "step": a later iteration */
 };
 
-/* What is held on the hosts in each program of an emission, at most. tsr_host_use_fini() frees it.
+/* The most bytes that each host holds during each program of an emission. tsr_host_use_fini() frees
+ * it.
  */
 struct tsr_host_use {
     uint32_t n_programs;

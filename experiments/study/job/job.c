@@ -275,7 +275,7 @@ enum tsr_dialect tsr_job_dialect(const struct tsr_settings *s)
     return tsr_job_compiles(s, TSR_COMPILE_MODEL) ? TSR_DIALECT_COMPILE : TSR_DIALECT_EAGER;
 }
 
-/* Of AdamW the decay is a number of a kernel, which only a run has. */
+/* AdamW's decay is a number that a kernel gets, so only a run has it. */
 static bool decay_is_seen(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;

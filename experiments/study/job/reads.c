@@ -311,8 +311,8 @@ static void add_key(struct line *line, size_t key, const char *place)
     line->has[key] = true;
 }
 
-/* Where a strategy inherits the key from: a stack that gives it also where it was left out because
- * it is another API's. False: it is not inherited, or is the default. */
+/* Names the place from which a strategy inherits the key: a stack that gives it also where it was
+ * left out because it is another API's. False: it is not inherited, or is the default. */
 static bool is_inherited(const struct tsr_experiment *e, const struct tsr_strategy *strategy,
                          size_t key, char *place, size_t size)
 {

@@ -421,7 +421,7 @@ static const char *name_strategy(void *user, size_t item)
     return s->study->experiment.strategies[s->wanted[item]].name;
 }
 
-/* What an interruption leaves of a comparison. Cuts a long name of the folder. */
+/* Says what an interruption leaves of a comparison. Cuts a long name of the folder. */
 static void put_kept(const char *dir, bool goes_on, char *out, size_t n)
 {
     if (dir)

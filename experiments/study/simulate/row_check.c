@@ -7,8 +7,8 @@
 
 #include "experiments/study/job/result.h"
 
-/* What the bytes of a member may be: a text that ends in its room, or a number from least to most.
- * With others it may not even be looked at as a bool, an enumeration or a text. */
+/* One member of a row and the bytes that it may have: a text that ends in its room, or a number
+ * from least to most. Reading other bytes as a bool, an enumeration or a text is undefined. */
 struct member {
     size_t at, bytes;
     bool is_number;

@@ -344,7 +344,7 @@ static tsr_status check_plain(const struct tsr_memory_scenario *s)
     return TSR_OK;
 }
 
-/* What torch.compile makes: a list of "blocks" and "loss". */
+/* Reads what torch.compile compiles: a list of "blocks" and "loss". */
 static tsr_status read_compile(struct tsr_memory_scenario *s)
 {
     const json_t *list = json_object_get(s->object, "compile");
