@@ -144,7 +144,7 @@ import bench, kinds, targets
 ours = dict(tokens_per_s=120.0, step_ms=1.0, step_ms_p90=1.0, mfu=0.5, peak_allocated=9, peak_reserved=10, losses=[2.0, 1.0], steps=2, timed_steps=50, host_share=0.02)
 theirs = dict(ours, case="fsdp_compile/x", ac="none", batch=1, tokens_per_s=100.0, peak_allocated=10, losses=[2.0, 1.001])
 def of(**changed):
-    return {r["what"]: r for r in targets.of_bench("llama-3-8b-l8", dict(fsdp=ours), [dict(theirs, **changed)], changed.get("busy"), 1)}
+    return {r["what"]: r for r in targets.of_bench("llama-3-8b-l8", dict(fsdp=ours), [dict(theirs, **changed)], changed.get("busy"), 1, False, *bench.predicted("llama-3-8b-l8", [dict(name="NVIDIA H200")]))}
 ratio, memory = "tokens/s, ours/compiled FSDP2", "tokens/s, ours/compiled FSDP2: peak allocated, ours/PyTorch"
 assert of()[ratio]["reached"] is True and of()[ratio]["value"] == 1.2
 assert of(tokens_per_s=110.0)[ratio]["reached"] is False
@@ -152,6 +152,32 @@ assert of()[memory]["reached"] is True and of(peak_allocated=8)[memory]["reached
 for bad in (dict(losses=[2.0, 1.02]), dict(losses=[2.0, math.nan]), dict(losses=[]), dict(busy="somebody")):
     assert of(**bad)[ratio]["reached"] is None and "void" in of(**bad)[ratio]["note"], bad
     assert bench.side_by_side(ours, dict(theirs, **bad), bad.get("busy"))["ratio"] is None, bad
+simulated = of()["step time of compiled FSDP2, measured/simulated"]
+assert 0 < simulated["value"] < 1 and "H200" in simulated["note"], simulated
+assert bench.predicted("gpt2-124m", [dict(name="NVIDIA H100 80GB HBM3")])[0] == "H100" and bench.predicted("gpt2-124m", [dict(name="another")]) == (None, {})
+assert targets.COMPILED.keys() == {"H100", "H200"} and all(bench.predicted(m, [dict(name=c)])[1] for c in targets.COMPILED for m in targets.COMPILED[c])
+# PyTorch's batch does not fit: half of it, for both sides; a second time, or after a figure, it is a failure.
+class Part:
+    result, left = dict(device=[], busy=None), lambda self: 500
+fits, asked = 32, []
+def measure(part, args, scratch, name, options, seconds):
+    asked.append(int(name.rsplit("-b", 1)[1]))
+    row = dict(theirs, case=name, batch=asked[-1])
+    return dict(kinds={}, rows=[row], not_ok={}) if asked[-1] <= fits else dict(kinds={}, rows=[], not_ok={name: "OutOfMemoryError: CUDA out of memory"})
+bench.measure = measure
+args = type("args", (), dict(model="gpt2-124m", small=False))
+b = bench.Bench(Part(), args, "/nowhere")
+b.pytorch("fsdp_compile", 20, 5, 15)()
+assert asked == [64, 32] and b.found.batch == 32 and b.settings(3, {}) == {"train.steps": 3, "batch": 32}, (asked, b.settings(3, {}))
+fits = 0
+for name, again in (("gpt2-124m", [64, 32]), ("llama-3-8b-l8", [1])):
+    asked.clear()
+    args.model = name
+    try:
+        bench.Bench(Part(), args, "/nowhere").pytorch("fsdp_compile", 20, 5, 15)()
+        raise SystemExit("a batch that does not fit has passed")
+    except bench.Failed as e:
+        assert "OutOfMemory" in str(e) and asked == again, asked
 assert of()["host time of a step, share"]["reached"] is False
 assert of()["steps whose losses are compared"]["reached"] is False
 assert of()["tokens/s, ours/eager FSDP2"]["reached"] is None

@@ -7,6 +7,7 @@ cd "$TSR_SOURCE_DIR" || exit 1
 rules=$(grep -c '^R[0-9]' tests/rules/rules.tsv)
 step=$("$TESSERA" program experiments/small/llama.yaml --strategy fsdp | sed -n 's/^# instructions //p') || exit 1
 version=$("$TESSERA" --version | sed 's/^tessera //')
+experiments/h200/predict.py --program "$TESSERA" --check || exit 1
 python3 - "$rules" "$step" "$version" <<'P'
 import json, re, sys
 rules, step, version = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]

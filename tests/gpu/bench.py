@@ -112,6 +112,15 @@ def pytorch_kinds(folder, got):
 
 # ---- ours ----------------------------------------------------------------------------------------------------------
 
+def predicted(model, device):
+    """What the simulator said of this model on this card, from experiments/h200/predicted.json: the card's name there, and by side
+    (tessera, fsdp_compile, fsdp_eager) the figures. (None, {}): it said nothing."""
+    with open(os.path.join(TOP, "experiments", "h200", "predicted.json")) as f:
+        known = json.load(f)
+    card = next((name for name in known if device and name in device[0].get("name", "")), None)
+    return card, known.get(card, {}).get(model, {})
+
+
 def p90(times):
     return sorted(times)[math.ceil(0.9 * len(times)) - 1]
 
@@ -131,11 +140,11 @@ def flop_per_token(model):
     return 6 * n + 12 * layers * d * MODELS[model]["seq"]
 
 
-def figures(model, steps, warm, timed, batch=None):
-    """Of one run of ours, in the names of measure.py's rows. batch: if it is not the model's."""
-    of, some = MODELS[model], steps[warm:warm + timed]
+def figures(model, steps, warm, timed, batch):
+    """Figures of one run of ours, in the names of measure.py's rows."""
+    some = steps[warm:warm + timed]
     times = [x["step_s"] * 1e3 for x in some]
-    ms, tokens = statistics.median(times), (batch or of["batch"]) * of["seq"]
+    ms, tokens = statistics.median(times), batch * MODELS[model]["seq"]
     return dict(steps=len(steps), timed_steps=len(times), step_ms=ms, step_ms_p90=p90(times), step_ms_min=min(times), tokens_per_s=tokens / ms * 1e3,
                 mfu=flop_per_token(model) * tokens / ms * 1e3 / PEAK, host_ms=targets.median([x.get("host_s") and x["host_s"] * 1e3 for x in some]),
                 host_share=targets.median([x.get("host_s") and x["host_s"] / x["step_s"] for x in some]), peak_allocated=max(x["memory_allocated_bytes"] or 0 for x in steps),
@@ -180,15 +189,15 @@ class Findings:
     """What the runs of a bench came to, and what is made of it."""
 
     def __init__(self, part, model, small):
-        self.part, self.model, self.small = part, model, small
+        self.part, self.model, self.small, self.batch = part, model, small, MODELS[model]["batch"]
         self.mine, self.theirs, self.kinds, self.profile = {}, [], {}, None
 
     def rows(self):
         """Every row of PyTorch's beside ours with the same recomputation and batch, best first."""
-        batch, rows = MODELS[self.model]["batch"], []
+        rows = []
         for row in self.theirs:
             mine = self.mine.get(next(s for s, ac in SIDES.items() if ac == row["ac"]))
-            if mine and row["batch"] == batch and row.get("tokens_per_s"):
+            if mine and row["batch"] == self.batch and row.get("tokens_per_s"):
                 rows.append(side_by_side(mine, row, self.part.result["busy"]))
         return sorted(rows, key=lambda r: -r["tokens_per_s"][1])
 
@@ -204,16 +213,16 @@ class Findings:
 
     def gap(self):
         """By kind, against the fastest of PyTorch's that was profiled at this batch."""
-        batch = MODELS[self.model]["batch"]
-        rows = [r for r in self.theirs if r["case"] in self.kinds and r["batch"] == batch and r["ac"] == "none" and r.get("tokens_per_s")]
+        rows = [r for r in self.theirs if r["case"] in self.kinds and r["batch"] == self.batch and r["ac"] == "none" and r.get("tokens_per_s")]
         row = max(rows, key=lambda x: x["tokens_per_s"], default=None)
         return row and self.profile and dict(pytorch=row["case"], rows=kinds.gap(self.profile, self.kinds[row["case"]]))
 
     def summary(self):
         """Into the result, and OUT/bench-MODEL.md."""
         result = self.part.result
-        result.update(table=self.rows(), best=self.best(), gap=self.gap(), ours=self.mine, profile=self.profile,
-                      targets=targets.of_bench(self.model, self.mine, self.theirs, result["busy"], MODELS[self.model]["batch"], self.small))
+        card, said = predicted(self.model, result["device"]) if self.batch == MODELS[self.model]["batch"] else (None, {})
+        result.update(table=self.rows(), best=self.best(), gap=self.gap(), ours=self.mine, profile=self.profile, batch=self.batch, card=card,
+                      targets=targets.of_bench(self.model, self.mine, self.theirs, result["busy"], self.batch, self.small, card, said))
         path = os.path.join(self.part.out, f"bench-{self.model}.md")
         with open(path + ".tmp", "w") as f:
             f.write(self.text())
@@ -222,7 +231,7 @@ class Findings:
     def text(self):
         result = self.part.result
         card = ", ".join(f"{k} {v}" for d in result["device"][:1] for k, v in d.items() if k != "uuid")
-        text = f"# {self.model}\n\n{result['date']}; {card or 'no GPU'}; attention: {result['built'].get('attention', '?')}\n\n"
+        text = f"# {self.model}, batch {self.batch}\n\n{result['date']}; {card or 'no GPU'}; attention: {result['built'].get('attention', '?')}\n\n"
         text += f"**Void: {result['busy']}**\n\n" if result["busy"] else ""
         text += table(result["table"]) + "\n" + targets.table(result["targets"])
         text += "".join(f"\n- {line}" for line in self.mine.get("fsdp", {}).get("said", [])) + "\n"
@@ -247,12 +256,29 @@ class Bench:
 
     def __init__(self, part, args, scratch):
         self.part, self.args, self.scratch, self.model = part, args, scratch, args.model
-        self.of, self.start = MODELS[args.model], {}
+        self.of, self.start = dict(MODELS[args.model]), {}
         self.steps, self.warm, self.timed = (6, 2, 4) if args.small else (STEPS, WARM, TIMED)
         self.found = Findings(part, args.model, args.small)
 
+    def halve(self):
+        """Halves the batch for both sides. True: it could be, as nothing has been measured with the whole one yet."""
+        if self.of["batch"] % 2 or self.found.mine or any(r.get("tokens_per_s") for r in self.found.theirs):
+            return False
+        self.of["batch"] //= 2
+        self.found.batch = self.of["batch"]
+        return True
+
     def pytorch(self, kind, n, warm, timed, batch=None, ac=""):
         def run():
+            try:
+                return once()
+            except Failed as e:
+                if not re.search("out ?of ?memory", str(e), re.IGNORECASE) or batch or not self.halve():
+                    raise
+                say(f"PyTorch's batch does not fit: both sides go on with {self.of['batch']}")
+                return once()
+
+        def once():
             case = f"{self.of['config']}-b{batch or self.of['batch']}{ac}"
             options = ["--only", f"^{kind}/{case}$", "--steps", str(n), "--warm", str(warm), "--timed", str(timed), "--budget", str(240 if kind == "fsdp_compile" else 120)]
             got = measure(self.part, self.args, self.scratch, f"{kind}-{case}", options, min(self.part.left() - 12, 280))
@@ -263,13 +289,22 @@ class Bench:
             return got
         return run
 
+    def if_whole(self, check):
+        """A check of a larger batch, which has no sense where not even the usual one fits."""
+        def run():
+            if self.of["batch"] < MODELS[self.model]["batch"]:
+                raise Skipped(f"PyTorch's batch was halved to {self.of['batch']}")
+            return check()
+        return run
+
     def files(self):
         if not has_torch():
             raise Skipped("this Python has no PyTorch: our own values and random tokens")
         self.start.update(start_of(self.part, self.model, os.path.join(self.scratch, "start"), self.steps))
 
     def settings(self, n, more):
-        return {"train.steps": n, **{k.replace("__", "."): v for k, v in more.items()}}
+        whole = {} if self.of["batch"] == MODELS[self.model]["batch"] else {"batch": self.of["batch"]}
+        return {"train.steps": n, **whole, **{k.replace("__", "."): v for k, v in more.items()}}
 
     def run(self, strategy, name, n, *options, **more):
         """A run of ours: its steps and its folder."""
@@ -282,7 +317,7 @@ class Bench:
         """Into `mine`, with what tests/gpu/predicted.py needs to simulate it."""
         def run():
             steps, folder, clocks = self.run(strategy, name or strategy, n or warm + timed, **more)
-            got = figures(self.model, steps, warm, timed, more.get("batch"))
+            got = figures(self.model, steps, warm, timed, more.get("batch") or self.of["batch"])
             got.update(job=dict(file=f"experiments/h200/{self.model}.yaml", strategy=strategy, set={k: v for k, v in self.settings(0, more).items() if k != "train.steps"}),
                        clocks=clocks.figures(), said=note_of(folder))
             self.found.mine[name or strategy] = got
@@ -318,8 +353,8 @@ class Bench:
                 ("pytorch fsdp_eager", self.pytorch("fsdp_eager", self.warm + self.timed, self.warm, self.timed)),
                 ("tessera chunks", self.ours("chunks", *few)), ("tessera fsdp-full", self.ours("fsdp-full", *few))]
         if larger:
-            todo += [(f"tessera fsdp, batch {larger}", self.ours("fsdp", *few, name=f"fsdp, batch {larger}", batch=larger)),
-                     (f"pytorch fsdp_compile, batch {larger}", self.pytorch("fsdp_compile", sum(few), *few, batch=larger))]
+            todo += [(f"tessera fsdp, batch {larger}", self.if_whole(self.ours("fsdp", *few, name=f"fsdp, batch {larger}", batch=larger))),
+                     (f"pytorch fsdp_compile, batch {larger}", self.if_whole(self.pytorch("fsdp_compile", sum(few), *few, batch=larger)))]
         if self.model in FULL:
             todo += [("pytorch fsdp_compile, full", self.pytorch("fsdp_compile", sum(few), *few, ac="-full"))]
         wanted = [c for c in todo if re.search(self.args.only, c[0]) or (c[1] == self.files and self.args.only)]

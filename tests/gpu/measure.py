@@ -19,6 +19,7 @@ JOBS = [("gemm", 45), ("fsdp_compile/llama-8b-8L-b1", 60), ("attention", 40), ("
         ("fsdp_compile/llama-8b-8L-b2-selective", 60), ("fsdp_compile/plain-llama-8b-8L-b1", 50),
         ("fsdp_compile/llama-8b-8L-b1-complex", 55), ("fsdp_compile/gpt2-124M-b64-v50257", 50), ("fsdp_eager/gpt2-1558M-b16", 40),
         ("fsdp_compile/llama-1b-b8", 55), ("fsdp_compile/gpt2-124M-b128", 50), ("fsdp_compile/gpt2-1558M-b24", 60),
+        *((f"{part}/{case}", 50) for case in ("llama-1b-b2", "gpt2-124M-b32", "gpt2-1558M-b8") for part in ("fsdp_compile", "fsdp_eager")),
         ("fsdp_compile/tiny-llama-b2", 30), ("fsdp_eager/tiny-llama-b2", 20), ("fsdp_compile/tiny-gpt2-b2", 30), ("fsdp_eager/tiny-gpt2-b2", 20)]
 PARTS = list(dict.fromkeys(n.split("/")[0] for n, _ in JOBS))
 SMI = "clocks.sm,clocks.mem,temperature.gpu,power.draw,utilization.gpu,clocks_event_reasons.active"
