@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Figures that README and guide state and that a file or a command of the tree gives are the ones that it gives today: rules,
-# published runs, errors of validation by class, instructions of a step.
+# published runs and peaks, errors of validation by class, instructions of a step; and each folder of recordings says first
+# that no GPU made them.
 set -u
 : "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
 cd "$TSR_SOURCE_DIR" || exit 1
@@ -9,7 +10,7 @@ step=$("$TESSERA" program experiments/small/llama.yaml --strategy fsdp | sed -n 
 version=$("$TESSERA" --version | sed 's/^tessera //')
 experiments/h200/predict.py --program "$TESSERA" --check || exit 1
 python3 - "$rules" "$step" "$version" <<'P'
-import json, re, sys
+import glob, json, re, sys
 rules, step, version = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 bad = []
 def text(path):
@@ -37,6 +38,16 @@ for label, name in rows.items():
     found = [cell.strip() for cell in line[1].split("|")][:4] if line else None
     if found != want:
         bad.append(f"experiments/guide/validation.md: {label}: {found} is stated, {want} is right")
+# every peak of a real GPU stands in the README, those that disagree, too
+peaks = set(re.findall(r"^\| \S+ \| peak reserved \| ([\d.]+) GiB \| ([\d.]+) \|", text("experiments/published-peaks/peaks.md"), re.M))
+found = {(b, a) for a, b in re.findall(r"(\d+\.\d+) / (\d+\.\d+)", text("README.md"))}
+if not peaks or peaks != found:
+    bad.append(f"README.md: peaks, measured and predicted: {sorted(found)} are stated, {sorted(peaks)} are right")
+folders = glob.glob("tests/golden*/README.md")
+if len(folders) < 7:
+    bad.append(f"only {len(folders)} folders of recordings have a README")
+bad.extend(f"{path}: its first lines do not say that it was recorded without a GPU" for path in folders
+           if "**Recorded without a GPU" not in text(path).split("\n\n")[1])
 for line in bad:
     print("FAILED:", line)
 sys.exit(bool(bad))

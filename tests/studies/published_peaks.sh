@@ -16,6 +16,9 @@ has "$tmp/peaks.md" "| llmc13 | parameters | 237 MiB | 237.4 | +0.2 %" \
     "on 2 ranks: falls by | 2 x | 2.00 |" "on 8 ranks: falls by | 8 x | 8.00 |" \
     "| tt043 | ran | yes | may fit, not all is known: " "| tt047 | ran | yes | fits: "
 
+checks=$((checks + 1))
+cmp -s "$study/peaks.md" "$tmp/peaks.md" || complain "peaks.md is not what run.sh writes today: run it and commit what it writes"
+
 # What could not run does not fit; selective checkpointing is predicted to 1 %.
 has "$tmp/peaks.md" "| tt045 | ran | yes | fits: " "| tt051 | ran | yes | fits: " \
     "| tt049 | ran | out of memory | does not fit: "
