@@ -17,7 +17,7 @@ flagship=experiments/flagship/dgx-h100-8.yaml
 small=experiments/small/llama.yaml
 long=fsdp-with-a-name-that-is-longer-than-any-other@and-has-no-blank-to-break-it-at-0123456789
 for study in experiments/flagship/*.yaml experiments/small/*.yaml experiments/own-model/compare.yaml \
-    experiments/topologies/*.yaml experiments/rankings/*.yaml experiments/gpt2-xl-a100/*.yaml; do
+    experiments/topologies/*.yaml experiments/findings/rankings/*.yaml experiments/gpt2-xl-a100/*.yaml; do
     narrow inspect "$study"
 done
 for cluster in $(printf '%s\n' experiments/clusters/cluster-*.json | every 4); do

@@ -88,7 +88,7 @@ def hardware(s):
     for target in ('xml', 'nccl_topology'):
         s.files(target, clusters + 'nccl-*.xml')
     for target in ('xml', 'platform'):
-        s.files(target, clusters + 'platform-*.xml', 'experiments/topologies/*.xml')
+        s.files(target, clusters + 'platform-*.xml')
 
 
 def recordings(s):

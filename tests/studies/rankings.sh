@@ -1,9 +1,9 @@
 #!/bin/sh
-# Rankings that people know come out: experiments/rankings/README.md tells which, from where, and
+# Rankings that people know come out: experiments/findings/rankings/README.md tells which, from where, and
 # what comes out by how much.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
-rankings=$TSR_SOURCE_DIR/experiments/rankings
+rankings=$TSR_SOURCE_DIR/experiments/findings/rankings
 
 # holds NAME PYTHON [SET...]: NAME.yaml is compared; PYTHON is true of t["strategy@key=value"] (seconds a
 # step, None if it does not fit) and m[...] (bytes reserved).
