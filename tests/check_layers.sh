@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The layer rule of the tree: an arrow never points up. layers.tsv has the folders of each library,
 # bottom-up; this checks every include and, with a build, every symbol that one folder takes from another.
+# No object keeps state between calls but what tests/state.tsv lists with a reason.
 # And no file is forgotten: each source is in a list of CMake's, each test is a test.
 #
 # Usage: check_layers.sh [BUILD]. With BUILD, a folder that CMake built into: its objects are read, and
@@ -43,6 +44,21 @@ lists=$(cat engine/CMakeLists.txt sim/base/CMakeLists.txt sim/CMakeLists.txt exe
     grep -E '\.(c|cu|cpp)$' "$work/files" | sed 's|.*/||'
     find tests -name 'test_*.c' -not -path 'tests/golden*' | sed 's|.*/test_||; s|\.c$||'
 } | sort -u | comm -23 - <(printf '%s\n' "$lists") >"$work/forgotten"
+
+# Writable data that stays between calls: "SOURCE SYMBOL" of everything in .data, .bss, their
+# thread-local forms and common blocks; constant pointers lie in .data.rel.ro. Names of static locals end in
+# a number that changes with the compiler.
+: >"$work/state"
+if [ -n "$build" ]; then
+    sed -nE 's/.* -o ((engine|sim|exec|experiments)\/[^ ]*\.c\.o) .*/\1/p' "$build/compile_commands.json" |
+        while IFS= read -r object; do [ ! -e "$build/$object" ] || echo "$build/$object"; done |
+        LC_ALL=C sort | xargs objdump -t |
+        sed -nE "s#^$build/(exec/cuda|sim/base|[a-z]+)/CMakeFiles/[a-z_-]*\.dir/([^:]*)\.o: .*#FILE \1/\2#p
+            /\.data\.rel\.ro/d
+            s#^[0-9a-f]+ .*[ \t](\.t?data|\.t?bss|\*COM\*)[.a-zA-Z_0-9]*[ \t]+[0-9a-f]+ (\.hidden )?([a-zA-Z_][^. ]*)(\..*)?\$#SYMBOL \3#p" |
+        awk '$1 == "FILE" { file = $2; next }
+            $2 !~ /^__|^_?l?asan|^_?gcov/ { print file, $2 }' >"$work/state"
+fi
 
 # What the engine takes from outside: memory, strings, formatting, mathematics.
 cat >"$work/whitelist" <<'WORDS'
@@ -138,6 +154,21 @@ BEGIN {
             home[f[3]] = home[f[3]] " " f[1]
     }
     close(work "/symbols")
+    while ((getline line < "tests/state.tsv") > 0) {
+        split(line, f, "\t")
+        if (line !~ /^#/)
+            keeps[f[1] " " f[2]] = 1
+    }
+    while ((getline line < (work "/state")) > 0) {
+        found++
+        if (line in keeps)
+            keeps[line] = 0
+        else
+            complain(line ": state that outlives a call; tests/state.tsv has what may be kept, and why")
+    }
+    for (entry in keeps)
+        if (found && keeps[entry])
+            complain(entry ": is in tests/state.tsv, but no object has it")
     while ((getline line < (work "/whitelist")) > 0) {
         n = split(line, f, " ")
         for (i = 1; i <= n; i++)

@@ -92,7 +92,7 @@ bool tsr__tcp_send(struct tsr_tcp *tcp, uint32_t to, const struct tsr_mail_heade
                    const void *data, double deadline)
 {
     struct tsr_mail_header copy = *header;
-    static char nothing;
+    char nothing = 0;
     void *bytes = &nothing; /* a vector's base is not const, though it is only read */
     if (header->bytes)
         memcpy(&bytes, &data, sizeof bytes);

@@ -149,7 +149,7 @@ static tsr_status read_tables(const struct tsr__doc *doc, const struct tsr_kerne
     for (size_t i = 0; i < json_array_size(list) && status == TSR_OK; i++)
         status = read_table(doc, json_array_get(list, i), tsr__kernels_of(kept));
     if (status == TSR_OK)
-        *out = tsr__kernels_keep(kept);
+        *out = tsr__kernels_keep(doc->kernels, kept);
     else
         tsr__kernels_drop(kept);
     return status;
@@ -194,17 +194,14 @@ tsr_status tsr__gpu_read(const struct tsr__doc *doc, struct tsr_gpu *gpu)
     return tsr__doc_check(doc, facts);
 }
 
-tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out)
-{
-    return tsr_gpu_load_in(path, NULL, out);
-}
-
-tsr_status tsr_gpu_load_in(const char *path, const char *const *folders, struct tsr_gpu *out)
+tsr_status tsr_gpu_load(const char *path, const char *const *folders,
+                        struct tsr_kernel_store *store, struct tsr_gpu *out)
 {
     struct tsr__doc doc;
     memset(out, 0, sizeof *out);
     TSR_TRY(tsr__doc_open(path, "gpu", &doc));
     doc.folders = folders;
+    doc.kernels = store;
     tsr_status status = tsr__gpu_read(&doc, out);
     tsr__doc_close(&doc);
     if (status != TSR_OK)

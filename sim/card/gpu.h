@@ -34,16 +34,15 @@ struct tsr_gpu {
     struct tsr_calibration calibration;
     struct tsr_host_times host;
     const struct tsr_kernels *kernels; /* measured tables, its own or those of another card; NULL:
-                                          none. All cards with equal tables share them; they are
-                                          freed when the process ends. */
+                                          none. They belong to the store that the device file
+                                          was read with. */
 };
 
-/* Reads gpu-NAME.json with the kernel tables that it names. Errors: TSR_ECONFIG with file, key,
- * value and what is allowed. */
-tsr_status tsr_gpu_load(const char *path, struct tsr_gpu *out) TSR_MUST_USE;
-/* The same; tables that are not in its folder are looked for in `folders` (NULL-terminated). */
-tsr_status tsr_gpu_load_in(const char *path, const char *const *folders,
-                           struct tsr_gpu *out) TSR_MUST_USE;
+/* Reads gpu-NAME.json with the kernel tables that it names, which `store` keeps. Tables that are
+ * not in its folder are looked for in `folders` (NULL-terminated; NULL: nowhere else). Errors:
+ * TSR_ECONFIG with file, key, value and what is allowed. */
+tsr_status tsr_gpu_load(const char *path, const char *const *folders,
+                        struct tsr_kernel_store *store, struct tsr_gpu *out) TSR_MUST_USE;
 
 /* Where the kernel times of a card come from, one line each ("matrix products: table sm90 (...), as
  * measured"), at most `n`; returns how many. */
@@ -63,8 +62,6 @@ bool tsr_kernels_forget(struct tsr_kernels *kernels, const struct tsr_kernel_cho
 
 /* The tables of a card, empty ones if it has none. */
 const struct tsr_kernels *tsr_gpu_kernels(const struct tsr_gpu *gpu);
-/* Frees the tables of all cards, none of which is used any more. */
-void tsr_kernels_free_all(void);
 
 struct tsr__doc;
 /* Reads an open device file; *out is zero before. Errors: as tsr_gpu_load(). */

@@ -125,12 +125,23 @@ struct tsr_kernels {
 /* Puts the mean of the neighbours where nothing was measured. */
 void tsr_matmul_fill(struct tsr_matmul_table *table);
 
-/* Tables that are being read (kernels_kept.c); NULL when out of memory. They end in keep(), which
- * returns equal ones if there are some already, or in drop(). */
+/* Owns the tables that device files were read into, one copy of those that are equal: they are 80
+ * KB each, and a study has as many devices as strategies. Whoever reads device files has one, zero
+ * at first, which must outlive every struct tsr_gpu that was read with it; it is for one thread at
+ * a time. */
 struct tsr__kept_kernels;
+struct tsr_kernel_store {
+    struct tsr__kept_kernels *first; /* the tables that came last; NULL: none */
+};
+/* Frees the tables; the store is empty then and may be used again. */
+void tsr_kernel_store_fini(struct tsr_kernel_store *store);
+
+/* Tables that are being read (kernels_kept.c); NULL when out of memory. They end in keep(), which
+ * returns equal ones if the store has some already, or in drop(). */
 struct tsr__kept_kernels *tsr__kernels_new(void);
 struct tsr_kernels *tsr__kernels_of(struct tsr__kept_kernels *kept);
-const struct tsr_kernels *tsr__kernels_keep(struct tsr__kept_kernels *kept);
+const struct tsr_kernels *tsr__kernels_keep(struct tsr_kernel_store *store,
+                                            struct tsr__kept_kernels *kept);
 void tsr__kernels_drop(struct tsr__kept_kernels *kept);
 
 struct tsr__doc;

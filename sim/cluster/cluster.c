@@ -177,18 +177,14 @@ static tsr_status read_any(const struct tsr__doc *doc, struct tsr_cluster *out)
     return TSR_OK;
 }
 
-tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out)
-{
-    return tsr_cluster_load_in(path, NULL, out);
-}
-
-tsr_status tsr_cluster_load_in(const char *path, const char *const *folders,
-                               struct tsr_cluster *out)
+tsr_status tsr_cluster_load(const char *path, const char *const *folders,
+                            struct tsr_kernel_store *store, struct tsr_cluster *out)
 {
     struct tsr__doc doc;
     memset(out, 0, sizeof *out);
     TSR_TRY(tsr__doc_open(path, NULL, &doc));
     doc.folders = folders;
+    doc.kernels = store;
     tsr_status status = read_any(&doc, out);
     tsr__doc_close(&doc);
     if (status != TSR_OK)

@@ -103,10 +103,12 @@ struct tsr_cluster_keys {
 /* The cluster of these keys (gpus is required) with the card of device file `gpu_path`. What is not
  * said is that of the node file that the device file calls its `reference_node`, adapters in
  * proportion to the GPUs, without contention; out->derived says each. folders (NULL-terminated, or
- * NULL): where files are looked for that are not beside the device file. Errors: TSR_ECONFIG with
+ * NULL): where files are looked for that are not beside the device file. `store` keeps the card's
+ * kernel tables. Errors: TSR_ECONFIG with
  * the key ("cluster.nics") or the file. */
 tsr_status tsr_cluster_make(const char *gpu_path, const struct tsr_cluster_keys *keys,
-                            const char *const *folders, struct tsr_cluster *out) TSR_MUST_USE;
+                            const char *const *folders, struct tsr_kernel_store *store,
+                            struct tsr_cluster *out) TSR_MUST_USE;
 /* Changes what the keys say of a cluster that was read. Errors: as above; *cluster may be changed
  * in part. */
 tsr_status tsr_cluster_change(struct tsr_cluster *cluster,
@@ -115,12 +117,12 @@ tsr_status tsr_cluster_change(struct tsr_cluster *cluster,
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /* Reads cluster-*.json, and the node-NAME.json and gpu-NAME.json that it names, from the same
- * folder. Also takes a node file (one node), and a cluster file of a few keys, with `gpu` in the
- * place of `node`. Errors: TSR_ECONFIG with file, key, value and what is allowed. */
-tsr_status tsr_cluster_load(const char *path, struct tsr_cluster *out) TSR_MUST_USE;
-/* The same; names that are not in that folder are looked for in `folders` (NULL-terminated). */
-tsr_status tsr_cluster_load_in(const char *path, const char *const *folders,
-                               struct tsr_cluster *out) TSR_MUST_USE;
+ * folder or, where they are not in it, from `folders` (NULL-terminated; NULL: nowhere else). Also
+ * takes a node file (one node), and a cluster file of a few keys, with `gpu` in the place of
+ * `node`. `store` keeps the kernel tables of the card. Errors: TSR_ECONFIG with file, key, value
+ * and what is allowed. */
+tsr_status tsr_cluster_load(const char *path, const char *const *folders,
+                            struct tsr_kernel_store *store, struct tsr_cluster *out) TSR_MUST_USE;
 /* Reads an XML file (cluster_xml.c): one node as NCCL_TOPO_DUMP_FILE writes it, `nodes` of which
  * (0: one) make a cluster without contention between them; or a platform of SimGrid, whose hosts
  * are the nodes, each with `gpus_per_node` GPUs (0: one). Fills in all but out->gpu: `gpu_name`

@@ -247,12 +247,14 @@ static tsr_status make(const struct tsr__doc *gpu, const struct tsr_cluster_keys
 }
 
 tsr_status tsr_cluster_make(const char *gpu_path, const struct tsr_cluster_keys *keys,
-                            const char *const *folders, struct tsr_cluster *out)
+                            const char *const *folders, struct tsr_kernel_store *store,
+                            struct tsr_cluster *out)
 {
     struct tsr__doc gpu;
     memset(out, 0, sizeof *out);
     TSR_TRY(tsr__doc_open(gpu_path, "gpu", &gpu));
     gpu.folders = folders;
+    gpu.kernels = store;
     tsr_status status = make(&gpu, keys, out);
     tsr__doc_close(&gpu);
     if (status != TSR_OK)

@@ -364,5 +364,6 @@ tsr_status tsr__doc_open_sibling(const struct tsr__doc *doc, const char *key, co
     }
     TSR_TRY(tsr__doc_open(*path, prefix, out));
     out->folders = doc->folders;
+    out->kernels = doc->kernels;
     return TSR_OK;
 }

@@ -9,6 +9,8 @@
 
 #include "engine/program/base.h"
 
+struct tsr_kernel_store;
+
 struct tsr__doc {
     const char *path; /* borrowed */
     json_t *root;     /* an object */
@@ -16,6 +18,9 @@ struct tsr__doc {
     /* Borrowed, NULL-terminated: where a file is looked for that is not beside this one; NULL:
      * nowhere. Files that this one names inherit it. */
     const char *const *folders;
+    /* Borrowed: keeps the kernel tables of a device file; NULL where no device file is read. Files
+     * that this one names inherit it. */
+    struct tsr_kernel_store *kernels;
 };
 
 enum tsr__need {

@@ -12,8 +12,6 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "sim/card/gpu.h"
-
 #if defined(__SANITIZE_ADDRESS__)
 #define HAS_ASAN 1
 #elif defined(__has_feature)
@@ -253,6 +251,5 @@ void tsr_fuzz_once(const struct tsr_fuzz_target *target, const uint8_t *data, si
     count_memory(true);
     target->run(n ? data : &nothing, n);
     count_memory(false);
-    tsr_kernels_free_all(); /* those of the next input differ */
     set_timer(0);
 }

@@ -44,8 +44,10 @@ static bool begin_cluster(void)
 static void cluster(const uint8_t *data, size_t n)
 {
     static struct tsr_cluster out;
-    if (tsr_cluster_load(tsr_fuzz_file("cluster-fuzz.json", data, n), &out) == TSR_OK)
+    struct tsr_kernel_store store = {0};
+    if (tsr_cluster_load(tsr_fuzz_file("cluster-fuzz.json", data, n), NULL, &store, &out) == TSR_OK)
         (void)out.node_name;
+    tsr_kernel_store_fini(&store);
 }
 
 static bool begin_device(void)
@@ -56,8 +58,10 @@ static bool begin_device(void)
 static void device(const uint8_t *data, size_t n)
 {
     static struct tsr_gpu out;
-    if (tsr_gpu_load(tsr_fuzz_file("gpu-fuzz.json", data, n), &out) == TSR_OK)
+    struct tsr_kernel_store store = {0};
+    if (tsr_gpu_load(tsr_fuzz_file("gpu-fuzz.json", data, n), NULL, &store, &out) == TSR_OK)
         (void)out.name;
+    tsr_kernel_store_fini(&store);
 }
 
 static bool begin_kernels(void)
@@ -68,11 +72,13 @@ static bool begin_kernels(void)
 static void kernels(const uint8_t *data, size_t n)
 {
     static struct tsr_gpu out;
+    struct tsr_kernel_store store = {0};
     char path[4096];
     snprintf(path, sizeof path, "%s", tsr_fuzz_file("kernels-fuzz.json", data, n));
     memcpy(strrchr(path, '/') + 1, "gpu-fuzz.json", sizeof "gpu-fuzz.json");
-    if (tsr_gpu_load(path, &out) == TSR_OK)
+    if (tsr_gpu_load(path, NULL, &store, &out) == TSR_OK)
         (void)out.name;
+    tsr_kernel_store_fini(&store);
 }
 
 static void xml(const uint8_t *data, size_t n)

@@ -5,6 +5,9 @@
 
 #include "tests/sim/sim_testing.h"
 
+/* Keeps the kernel tables of the cards of all tests. */
+static struct tsr_kernel_store store;
+
 static const char gpu_text[] =
     "{\"kind\":\"gpu\",\"name\":\"g\",\"architecture\":\"Hopper\",\"sm_count\":132,"
     "\"memory\":{\"visible_bytes\":85000000000,\"bandwidth_bytes_per_s\":3e12},"
@@ -31,7 +34,7 @@ static tsr_status load_with(const char *calibration, struct tsr_cluster *out)
     assert_non_null(file);
     fputs(node_text, file);
     fclose(file);
-    tsr_status status = tsr_cluster_load(path, out);
+    tsr_status status = tsr_cluster_load(path, NULL, &store, out);
     unlink(path);
     snprintf(path, sizeof path, "%s/gpu-g.json", dir);
     unlink(path);

@@ -6,6 +6,9 @@
 
 #include "sim/cluster/cluster.h"
 
+/* Keeps the kernel tables of the cards of all tests. */
+static struct tsr_kernel_store store;
+
 static const char *source_dir(void)
 {
     const char *dir = getenv("TSR_SOURCE_DIR");
@@ -16,7 +19,7 @@ static void load(const char *name, struct tsr_cluster *c)
 {
     char path[512];
     snprintf(path, sizeof path, "%s/experiments/clusters/%s", source_dir(), name);
-    if (tsr_cluster_load(path, c) != TSR_OK)
+    if (tsr_cluster_load(path, NULL, &store, c) != TSR_OK)
         fail_msg("%s", tsr_error_text());
 }
 
@@ -178,7 +181,7 @@ static void bad_files_give_one_line(void **state)
         write_file(dir, "cluster-c.json", cluster_text, from, to);
         write_file(dir, "node-n.json", node_text, from, to);
         write_file(dir, "gpu-g.json", gpu_text, from, to);
-        tsr_status status = tsr_cluster_load(path, &c);
+        tsr_status status = tsr_cluster_load(path, NULL, &store, &c);
         if (good) {
             assert_int_equal(status, TSR_OK);
             continue;
@@ -200,7 +203,7 @@ static void a_missing_file_is_named(void **state)
 {
     struct tsr_cluster c;
     (void)state;
-    assert_int_equal(tsr_cluster_load("/nowhere/cluster-x.json", &c), TSR_ECONFIG);
+    assert_int_equal(tsr_cluster_load("/nowhere/cluster-x.json", NULL, &store, &c), TSR_ECONFIG);
     assert_non_null(strstr(tsr_error_text(), "/nowhere/cluster-x.json"));
 }
 
@@ -210,7 +213,7 @@ static void make(const char *gpu, const struct tsr_cluster_keys *keys, struct ts
 {
     char path[512];
     snprintf(path, sizeof path, "%s/experiments/clusters/gpu-%s.json", source_dir(), gpu);
-    if (tsr_cluster_make(path, keys, NULL, c) != TSR_OK)
+    if (tsr_cluster_make(path, keys, NULL, &store, c) != TSR_OK)
         fail_msg("%s: %s", gpu, tsr_error_text());
 }
 

@@ -4,6 +4,9 @@
 
 #include <unistd.h>
 
+/* Keeps the kernel tables of the cards of all tests. */
+static struct tsr_kernel_store store;
+
 #ifdef TSR_HAVE_EXPAT
 
 static char folder[] = "/tmp/tsr-xml-XXXXXX";
@@ -103,7 +106,7 @@ static void a_node_file_has_the_same_tree(void **state)
     shipped("nccl-pcie-l40s.xml", path);
     assert_int_equal(tsr_cluster_load_xml(path, 0, 0, &xml, gpu), TSR_OK);
     shipped("node-pcie-l40s-8-switched.json", path);
-    assert_int_equal(tsr_cluster_load(path, &json), TSR_OK);
+    assert_int_equal(tsr_cluster_load(path, NULL, &store, &json), TSR_OK);
     assert_int_equal(json.places.switches, xml.places.switches);
     assert_int_equal(json.places.sockets, xml.places.sockets);
     assert_close(json.places.switch_bw, xml.places.switch_bw, 1e-3);

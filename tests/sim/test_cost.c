@@ -9,6 +9,9 @@
 #include "sim/card/cost.h"
 #include "sim/network/fabric.h"
 
+/* Keeps the kernel tables of the cards of all tests. */
+static struct tsr_kernel_store store;
+
 static const struct tsr_kernel_choice no_choice = {0};
 
 static struct tsr_cluster load(const char *name)
@@ -17,7 +20,7 @@ static struct tsr_cluster load(const char *name)
     char path[512];
     const char *dir = getenv("TSR_SOURCE_DIR");
     snprintf(path, sizeof path, "%s/experiments/clusters/%s", dir ? dir : ".", name);
-    if (tsr_cluster_load(path, &c) != TSR_OK)
+    if (tsr_cluster_load(path, NULL, &store, &c) != TSR_OK)
         fail_msg("%s", tsr_error_text());
     /* What a step sustains is another matter. */
     c.gpu.calibration = tsr_calibration_default();
@@ -275,7 +278,7 @@ static void every_null_of_a_device_file_gives_times_or_a_name(void **state)
         snprintf(path, sizeof path, "%s/gpu-nulls.json", dir);
         assert_int_equal(json_dump_file(file, path, 0), 0);
         json_decref(file);
-        if (found && tsr_gpu_load_in(path, folders, &gpu) == TSR_OK) {
+        if (found && tsr_gpu_load(path, folders, &store, &gpu) == TSR_OK) {
             (void)time_everything(&gpu, name);
             read++;
         } else if (found) {

@@ -6,6 +6,9 @@
 
 #include "sim/card/cost.h"
 
+/* Keeps the kernel tables of the cards of all tests. */
+static struct tsr_kernel_store store;
+
 static const struct tsr_kernel_choice plain = {0};
 
 static struct tsr_gpu gpu_of(const char *name)
@@ -14,7 +17,7 @@ static struct tsr_gpu gpu_of(const char *name)
     char path[512];
     const char *dir = getenv("TSR_SOURCE_DIR");
     snprintf(path, sizeof path, "%s/experiments/clusters/gpu-%s.json", dir ? dir : ".", name);
-    if (tsr_gpu_load(path, &gpu) != TSR_OK)
+    if (tsr_gpu_load(path, NULL, &store, &gpu) != TSR_OK)
         fail_msg("%s", tsr_error_text());
     /* What a step sustains is another matter. */
     gpu.calibration = tsr_calibration_default();
@@ -368,7 +371,7 @@ static tsr_status load_changed(const char *from, const char *to, struct tsr_gpu 
     assert_true(!*from || strstr(table_text, from) || strstr(gpu_text, from));
     write_file(table, table_text, from, to);
     write_file(device, gpu_text, from, to);
-    tsr_status status = tsr_gpu_load(device, gpu);
+    tsr_status status = tsr_gpu_load(device, NULL, &store, gpu);
     unlink(table);
     unlink(device);
     rmdir(dir);

@@ -7,6 +7,9 @@
 #include "sim/card/cost.h"
 #include "sim/predict.h"
 
+/* Keeps the kernel tables of the cards of all tests. */
+static struct tsr_kernel_store store;
+
 #define US 1e-6
 
 static const char gpu_text[] =
@@ -54,7 +57,7 @@ static tsr_status load_with(const char *from, const char *to, struct tsr_cluster
     for (int i = 0; i < 3; i++)
         write_file(dir, names[i], texts[i], from, to);
     snprintf(path, sizeof path, "%s/node-n.json", dir);
-    tsr_status status = tsr_cluster_load(path, out);
+    tsr_status status = tsr_cluster_load(path, NULL, &store, out);
     for (int i = 0; i < 3; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, names[i]);
         unlink(path);

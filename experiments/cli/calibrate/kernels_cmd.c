@@ -28,6 +28,7 @@ static const double SAME_FIGURE = 0.02;
 /* Device files, each read once. */
 struct devices {
     const char *folder_of; /* a file: names are looked up beside it */
+    struct tsr_kernel_store kernels;
     size_t n;
     struct {
         const char *name;
@@ -59,8 +60,8 @@ static tsr_status find_device(struct devices *devices, const char *name, const s
         }
     TSR_CHECK(devices->n < MAX_DEVICES);
     TSR_TRY(tsr_find_gpu(name, &at, devices->folder_of, path));
-    TSR_TRY(tsr_gpu_load_in(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
-                            &devices->items[devices->n].gpu));
+    TSR_TRY(tsr_gpu_load(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
+                         &devices->kernels, &devices->items[devices->n].gpu));
     /* tables are short runs */
     devices->items[devices->n].gpu.calibration = tsr_calibration_default();
     devices->items[devices->n].name = name;
@@ -136,6 +137,7 @@ static tsr_status gather(const struct tsr_csv *csv, bool leave_out, struct point
     }
 
 done:
+    tsr_kernel_store_fini(&devices->kernels);
     free(devices);
     return status;
 }

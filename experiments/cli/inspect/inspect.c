@@ -427,11 +427,15 @@ static tsr_status gather(const struct tsr_args *args, json_t *out)
     }
     TSR_TRY(sniff(file, &kind));
     if (kind == FILE_CLUSTER) {
+        struct tsr_kernel_store kernels = {0};
         struct tsr_cluster cluster;
-        TSR_TRY(tsr_cluster_load_in(
-            file, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}), &cluster));
-        json_object_set_new(out, "cluster", tsr_inspect_cluster(&cluster));
-        return TSR_OK;
+        tsr_status loaded =
+            tsr_cluster_load(file, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
+                             &kernels, &cluster);
+        if (loaded == TSR_OK)
+            json_object_set_new(out, "cluster", tsr_inspect_cluster(&cluster));
+        tsr_kernel_store_fini(&kernels);
+        return loaded;
     }
     if (kind != FILE_EXPERIMENT)
         return gather_model(file, kind == FILE_TREE, out);

@@ -1,5 +1,6 @@
 /* plan_cmd.c: `tessera plan`: the fastest strategies that fit, or the largest size that does. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
@@ -56,14 +57,17 @@ static tsr_status solve(const struct tsr_args *args, struct tsr_study *study,
                         const struct tsr_plan_options *options, enum tsr_plan_size size)
 {
     struct tsr_plan *plan = NULL;
-    static struct tsr_plan_largest largest; /* its rows are large */
-    TSR_TRY(tsr_study_largest(study, options, size, &plan, &largest));
+    struct tsr_plan_largest *largest = malloc(sizeof *largest); /* its rows are large */
+    if (!largest)
+        return tsr_no_memory(NULL);
     struct tsr_page page;
-    tsr_status status = tsr_page_begin(args, &page);
-    if (status == TSR_OK)
-        status =
-            tsr_page_end(&page, tsr_plan_largest_report(page.out, plan, &largest, args->format));
+    tsr_status status;
+    TSR_GOTO(done, tsr_study_largest(study, options, size, &plan, largest));
+    TSR_GOTO(done, tsr_page_begin(args, &page));
+    status = tsr_page_end(&page, tsr_plan_largest_report(page.out, plan, largest, args->format));
+done:
     tsr_plan_free(plan);
+    free(largest);
     return status;
 }
 

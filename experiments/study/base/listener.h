@@ -24,6 +24,8 @@ void tsr_listen(const struct tsr_listener *listener);
 
 /* For the library: says something to the listener, if there is one. */
 void tsr_tell(const char *format, ...) TSR_PRINTF(1, 2);
+/* The same, unless the listener has been told this text by tsr_tell_once() before. */
+void tsr_tell_once(const char *format, ...) TSR_PRINTF(1, 2);
 void tsr_tell_progress(size_t done, size_t total, const char *what);
 
 #endif

@@ -159,16 +159,8 @@ static bool has_same_contents(const char *a, const char *b)
 static void tell_shadow(const struct kind *kind, const char *name, const char *used,
                         const char *shipped)
 {
-    enum { MAX_TOLD = 16 };
-    static char told[MAX_TOLD][TSR_FILE_BYTES];
-    static size_t n;
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(told[i], used))
-            return;
-    if (n == MAX_TOLD || has_same_contents(used, shipped))
-        return;
-    snprintf(told[n++], TSR_FILE_BYTES, "%s", used);
-    tsr_tell("note: %s %s: %s is read, and not %s", kind->key, name, used, shipped);
+    if (!has_same_contents(used, shipped))
+        tsr_tell_once("note: %s %s: %s is read, and not %s", kind->key, name, used, shipped);
 }
 
 /* Looks for NAME in one folder, under each prefix; true: it is in `out`. */

@@ -176,8 +176,9 @@ tsr_status tsr_experiment_open(const struct tsr_study_request *request, struct t
         TSR_TRY(tsr_doc_load(request->path, &out->doc));
     /* A copy: some callers read a temporary file under a name that ends before the experiment. */
     out->path = tsr_arena_strdup(&out->doc.arena, text ? TSR_TEXT_NAME : request->path);
-    tsr_status status =
-        out->path ? load(out, request->sets, request->n_sets) : tsr_no_memory("an experiment");
+    out->kernels = calloc(1, sizeof *out->kernels);
+    tsr_status status = out->path && out->kernels ? load(out, request->sets, request->n_sets)
+                                                  : tsr_no_memory("an experiment");
     if (status != TSR_OK)
         tsr_experiment_fini(out);
     return status;
@@ -194,6 +195,9 @@ void tsr_experiment_fini(struct tsr_experiment *experiment)
 {
     free(experiment->strategies);
     tsr_stacks_fini(&experiment->stacks);
+    if (experiment->kernels)
+        tsr_kernel_store_fini(experiment->kernels);
+    free(experiment->kernels);
     tsr_doc_fini(&experiment->doc);
     memset(experiment, 0, sizeof(*experiment));
 }

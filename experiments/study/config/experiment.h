@@ -22,12 +22,15 @@ struct tsr_strategy {
     struct tsr_settings settings;
 };
 
+struct tsr_kernel_store;
+
 struct tsr_experiment {
     struct tsr_doc doc;
-    const char *path, *title; /* in the arena of `doc` */
-    struct tsr_settings top;  /* what strategies start from */
-    bool has_sweeps;          /* in the file itself, not only by a set */
-    struct tsr_stacks stacks; /* that top and strategies rest on */
+    struct tsr_kernel_store *kernels; /* measured tables of the cards of its jobs; owned */
+    const char *path, *title;         /* in the arena of `doc` */
+    struct tsr_settings top;          /* what strategies start from */
+    bool has_sweeps;                  /* in the file itself, not only by a set */
+    struct tsr_stacks stacks;         /* that top and strategies rest on */
     size_t n;
     struct tsr_strategy *strategies;
 };

@@ -72,14 +72,15 @@ static tsr_status with_settings(const struct tsr_collectives_options *options,
 {
     struct tsr_yaml_node at = {.file = "collectives"};
     char path[TSR_FILE_BYTES];
+    struct tsr_kernel_store kernels = {0};
     struct tsr_cluster *cluster = calloc(1, sizeof *cluster);
     if (!cluster)
         return tsr_no_memory(NULL);
     tsr_status status = TSR_OK;
     TSR_GOTO(done, tsr_find_cluster(options->cluster, &at, ".", path));
     TSR_GOTO(done,
-             tsr_cluster_load_in(
-                 path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}), cluster));
+             tsr_cluster_load(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
+                              &kernels, cluster));
     tsr_calibration_override(&cluster->gpu.calibration, settings->calibration, "--set");
     snprintf(out->cluster, sizeof out->cluster, "%s", cluster->name);
     snprintf(out->gpu, sizeof out->gpu, "%s", cluster->gpu.name);
@@ -87,6 +88,7 @@ static tsr_status with_settings(const struct tsr_collectives_options *options,
     TSR_GOTO(done, choose_ranks(cluster, options->ranks, out));
     TSR_GOTO(done, predict(cluster, &settings->sim, out));
 done:
+    tsr_kernel_store_fini(&kernels);
     free(cluster);
     return status;
 }

@@ -237,8 +237,8 @@ static tsr_status load_gpu(struct tsr_job *job, const char *name)
     char path[TSR_FILE_BYTES];
     TSR_TRY(
         tsr_find_gpu(name, at ? at : tsr_job_at(job, "cluster.name"), job->experiment->path, path));
-    return tsr_gpu_load_in(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
-                           &job->cluster.gpu);
+    return tsr_gpu_load(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
+                        job->experiment->kernels, &job->cluster.gpu);
 }
 
 /* NCCL's topology of a node, or a SimGrid platform. */
@@ -338,8 +338,9 @@ static tsr_status load_own(struct tsr_job *job)
     char path[TSR_FILE_BYTES];
     TSR_TRY(
         tsr_find_gpu(s->own.gpu, tsr_setting_at(s, "cluster.gpu"), job->experiment->path, path));
-    tsr_status status = tsr_cluster_make(
-        path, &keys, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}), &job->cluster);
+    tsr_status status =
+        tsr_cluster_make(path, &keys, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
+                         job->experiment->kernels, &job->cluster);
     return status == TSR_OK ? TSR_OK : at_key(job, status);
 }
 
@@ -372,8 +373,8 @@ static tsr_status load_file(struct tsr_job *job)
                               s->cluster);
     if (is_xml(path))
         return load_xml(job, path);
-    TSR_TRY(tsr_cluster_load_in(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
-                                &job->cluster));
+    TSR_TRY(tsr_cluster_load(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
+                             job->experiment->kernels, &job->cluster));
     return change_file(job);
 }
 

@@ -191,6 +191,7 @@ static char *find_scripts(void)
 /* What one gnuplot is started with, how it ended, and what it said meanwhile. */
 struct worker {
     char **args;
+    char default_settings[4], execute[4]; /* options; execv() wants them writable */
     FILE *messages;
     char end[TSR_POOL_END_BYTES];
 };
@@ -199,15 +200,14 @@ struct worker {
 static tsr_status prepare(const struct gallery *gallery, size_t first, size_t step,
                           struct worker *worker)
 {
-    static char default_settings[] = "-d", execute[] = "-e"; /* exec wants them writable */
     size_t n = 0;
     worker->args = calloc(3 * gallery->n + 4, sizeof *worker->args);
     if (!worker->args)
         return tsr_fail(TSR_ENOMEM, "no memory left for the pictures");
     worker->args[n++] = gallery->gnuplot;
-    worker->args[n++] = default_settings;
+    worker->args[n++] = strcpy(worker->default_settings, "-d");
     for (size_t i = first; i < gallery->n; i += step) {
-        worker->args[n++] = execute;
+        worker->args[n++] = strcpy(worker->execute, "-e");
         worker->args[n++] = gallery->pictures[i].settings;
         worker->args[n++] = gallery->pictures[i].script;
     }
