@@ -7,6 +7,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -133,10 +134,10 @@ static CUresult get_granularity(size_t *out, const CUmemAllocationProp *prop,
                                 CUmemAllocationGranularity_flags option)
 {
     TSR_STANDIN(cuMemGetAllocationGranularity, CUresult);
-    (void)option;
     if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = GRANULARITY;
+    /* What is recommended may be much more: PyTorch's segments are multiples of 2 MiB only. */
+    *out = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? GRANULARITY : 16 * GRANULARITY;
     return CUDA_SUCCESS;
 }
 
@@ -208,6 +209,10 @@ static CUresult mem_create(CUmemGenericAllocationHandle *out, size_t bytes,
         return CUDA_ERROR_INVALID_DEVICE;
     if (prop->requestedHandleTypes && tsr_standin()->no_handles)
         return CUDA_ERROR_NOT_SUPPORTED;
+    if (!prop->requestedHandleTypes != !prop->allocFlags.gpuDirectRDMACapable) {
+        fprintf(stderr, "CUDA: memory that NCCL may share must be one that adapters reach\n");
+        abort();
+    }
     if (!take_memory(prop->location.id, bytes))
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct handle *h = calloc(1, sizeof *h);
@@ -559,6 +564,16 @@ static CUresult memset_2d32(CUdeviceptr to, size_t pitch, unsigned value, size_t
     return (CUresult)tsr_standin_enqueue(s, run_fill, &f, sizeof f);
 }
 
+static CUresult device_attribute(int *out, CUdevice_attribute attribute, CUdevice gpu)
+{
+    TSR_STANDIN(cuDeviceGetAttribute, CUresult);
+    if (gpu >= tsr_standin()->gpus ||
+        attribute != CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = 1;
+    return CUDA_SUCCESS;
+}
+
 /* ---- the driver by name ------------------------------------------------------------------------
  */
 
@@ -577,6 +592,7 @@ void *tsr_standin_driver(const char *symbol)
                  {"cuMemMap", (any_fn)mem_map},
                  {"cuMemSetAccess", (any_fn)mem_set_access},
                  {"cuMemUnmap", (any_fn)mem_unmap},
+                 {"cuDeviceGetAttribute", (any_fn)device_attribute},
                  {"cuGetErrorString", (any_fn)get_error_string},
                  {"cuMemsetD16Async", (any_fn)memset_d16},
                  {"cuMemsetD32Async", (any_fn)memset_d32},

@@ -314,6 +314,11 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state)
     *state = (ncclResult_t)atomic_load(&comm->error);
     if (*state != ncclSuccess || atomic_load(&comm->ended))
         return ncclSuccess;
+    if (comm->finalizing > 1) {
+        comm->finalizing--;
+        *state = ncclInProgress;
+        return ncclSuccess;
+    }
     bool ready = tsr__nccl_is_ready(comm) && (!comm->child || go_on_splitting(comm));
     *state = ready || comm->blocking ? ncclSuccess : ncclInProgress;
     return ncclSuccess;
@@ -366,10 +371,22 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     return ncclSuccess;
 }
 
-/* After its work. */
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    TSR_STANDIN(ncclCommFinalize, ncclResult_t);
+    if (comm->blocking || comm->finalizing)
+        return fail(ncclInvalidArgument, "ncclCommFinalize");
+    comm->finalizing = 4;
+    return ncclInProgress;
+}
+
+/* After its work. The real one finalizes a communicator that does not block inside this call, if it
+ * was not done, and may hang there: here that is refused, and the communicator stays. */
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     TSR_STANDIN(ncclCommDestroy, ncclResult_t);
+    if (!comm->blocking && comm->finalizing != 1)
+        return fail(ncclInvalidUsage, "ncclCommDestroy before ncclCommFinalize is done");
     pthread_mutex_lock(&comm->lock);
     while (comm->turn < comm->next && !atomic_load(&comm->ended) &&
            tsr_standin_sticky() == cudaSuccess)

@@ -84,6 +84,8 @@ struct ncclComm {
     pthread_cond_t changed; /* `turn` */
     _Atomic bool ended;     /* aborted or revoked: its work gives up */
     bool revoked;
+    int finalizing; /* polls that still say "in progress"; 0: ncclCommFinalize() has not been called
+                     */
     _Atomic int error;  /* asynchronous */
     _Atomic int graphs; /* that hold its work */
     uint64_t next;      /* call that is enqueued */

@@ -226,6 +226,19 @@ tsr_status tsr__nccl_comm_of(struct tsr_nccl *n, const struct tsr_comm *comm, ui
     return make(n, comm, id, kind, out);
 }
 
+/* Ends the communicator of the world. ncclCommDestroy() alone would finalize it inside the call,
+ * and wait there without a deadline for a rank that does not come; ncclCommFinalize() returns at
+ * once. */
+static void end_root(struct tsr_nccl *n, bool failed)
+{
+    static const char tried[] = "the end", name[] = "world";
+    if (!failed)
+        failed = tsr__nccl_check(n, ncclCommFinalize(n->root), name, tried) != TSR_OK ||
+                 settle(n, n->root, name, tried) != TSR_OK;
+    (void)(failed ? ncclCommAbort(n->root) : ncclCommDestroy(n->root));
+    n->root = NULL;
+}
+
 /* The last made goes first. After a failure nothing waits for other ranks. */
 void tsr__nccl_comms_free(struct tsr_nccl *n)
 {
@@ -240,12 +253,12 @@ void tsr__nccl_comms_free(struct tsr_nccl *n)
         free(c->ops);
         free(c);
     }
-    if (n->root)
-        (void)(failed ? ncclCommAbort(n->root) : ncclCommDestroy(n->root));
-    n->root = NULL;
     free(n->comms);
     n->comms = NULL;
+    ncclComm_t root = n->root;
     (void)pthread_mutex_unlock(&n->life);
+    if (root)
+        end_root(n, failed);
 }
 
 /* ---- windows --------------------------------------------------------------------------------- */

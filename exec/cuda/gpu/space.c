@@ -46,6 +46,7 @@ static tsr_status open_driver(struct tsr_cuda_driver *d)
                  {"cuMemMap", 10020, &d->map},
                  {"cuMemSetAccess", 10020, &d->set_access},
                  {"cuMemUnmap", 10020, &d->unmap},
+                 {"cuDeviceGetAttribute", 2000, &d->attribute},
                  {"cuGetErrorString", 6000, &d->error_string}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         TSR_TRY(find(table[i].symbol, table[i].version, table[i].out));
@@ -70,9 +71,22 @@ static CUmemAllocationProp prop_of(const struct tsr_cuda_space *space)
     CUmemAllocationProp prop = {.type = CU_MEM_ALLOCATION_TYPE_PINNED};
     if (space->shared)
         prop.requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    prop.allocFlags.gpuDirectRDMACapable = space->shared && space->rdma;
     prop.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     prop.location.id = space->gpu;
     return prop;
+}
+
+/* NCCL registers windows with network adapters only where the memory was made for that, as
+ * ncclMemAlloc() makes it. */
+static tsr_status ask_rdma(struct tsr_cuda_space *space)
+{
+    const CUdevice_attribute asked = CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED;
+    int value = 0;
+    TSR_TRY(check(space, space->driver.attribute(&value, asked, space->gpu),
+                  "whether adapters reach device memory"));
+    space->rdma = value != 0;
+    return TSR_OK;
 }
 
 tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t unit, bool shared)
@@ -80,11 +94,12 @@ tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t u
     *space = (struct tsr_cuda_space){
         .gpu = gpu, .unit = unit, .shared = shared, .slot_bytes = SLOT_BYTES};
     TSR_TRY(open_driver(&space->driver));
+    TSR_TRY(ask_rdma(space));
     const CUmemAllocationProp prop = prop_of(space);
     size_t granularity = 0;
-    TSR_TRY(check(
-        space, space->driver.granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_RECOMMENDED),
-        "the granularity of device memory"));
+    TSR_TRY(check(space,
+                  space->driver.granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
+                  "the granularity of device memory"));
     space->granularity = tsr_max_u64(granularity, 1);
     return TSR_OK;
 }

@@ -20,6 +20,7 @@ struct tsr_cuda_driver {
     PFN_cuMemMap_v10020 map;
     PFN_cuMemSetAccess_v10020 set_access;
     PFN_cuMemUnmap_v10020 unmap;
+    PFN_cuDeviceGetAttribute_v2000 attribute;
     PFN_cuGetErrorString_v6000 error_string;
 };
 
@@ -34,6 +35,7 @@ struct tsr_cuda_space {
     uint64_t granularity; /* of addresses and sizes */
     uint64_t unit;        /* see tsr_cuda_space_init() ... */
     bool shared;          /* ... this, too */
+    bool rdma;            /* network adapters can read and write the memory (GPUDirect RDMA) */
     uint64_t slot_bytes;
     struct {
         uint64_t number; /* address / slot_bytes */
