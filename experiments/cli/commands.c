@@ -10,7 +10,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "compare",
          .line = "simulate every strategy of an experiment and compare them",
          .synopsis = "FILE [--out DIR] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT |
                     TSR_OPT_ONLY | TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE |
                     TSR_OPT_SAMPLES | TSR_OPT_FILES | TSR_OPT_EMIT,
          .formats = "md, csv or json (default md)",
@@ -47,7 +47,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "sim",
          .line = "simulate one strategy",
          .synopsis = "FILE --strategy NAME [--out DIR] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_SAMPLES | TSR_OPT_FILES,
          .formats = "md, csv or json (default md)",
          .text =
@@ -97,7 +97,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "run",
          .line = "run one strategy: simulated, on the host, or on GPUs",
          .synopsis = "FILE --strategy NAME --on sim|host|cuda [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC |
                     TSR_OPT_TRANSPORT | TSR_OPT_TIMEOUT | TSR_OPT_RESUME | TSR_OPT_PROFILE |
                     TSR_OPT_CHECK | TSR_OPT_SERIAL | TSR_OPT_VERIFY | TSR_OPT_GPU | TSR_OPT_COMM |
@@ -229,7 +229,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "explain",
          .line = "why a strategy's memory peaks where it does, and what would lower it",
          .synopsis = "FILE --strategy NAME [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_STRATEGY |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_STRATEGY |
                     TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_TIME | TSR_OPT_DEEP,
          .formats = "text or json (default text)",
          .text =
@@ -250,7 +250,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "overlap",
          .line = "which communication is exposed, why, and what would hide it",
          .synopsis = "FILE|RUN_DIR [--strategy NAME] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT |
+         .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_RANK,
          .formats = "text, json or csv (default text)",
          .text =
@@ -297,7 +297,7 @@ const struct tsr_command tsr_commands[] = {
          .name = "plan",
          .line = "find the fastest strategies that fit, or the largest batch, seq or model",
          .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
-         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
+         .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
                     TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON | TSR_OPT_EMIT,
          .formats = "md, csv or json (default md)",
          .text =

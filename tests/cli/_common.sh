@@ -10,6 +10,7 @@
 #
 # A script goes on after a failure and ends with `finish`.
 : "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
+unset COLUMNS # reports are as wide as in a pipe
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 out=$tmp/stdout

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Reports for people have no line of more than 100 columns, whatever the names in them; --wide breaks
-# none and has all columns. What is for programs stays as it is.
+# Reports for people have no line of more than 100 columns, or than COLUMNS says, whatever the names in
+# them; --wide breaks none and has all columns. What is for programs stays as it is. Notes come with
+# --notes, and without it the report says that there are some.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 cd "$TSR_SOURCE_DIR" || exit 1
@@ -9,8 +10,8 @@ cd "$TSR_SOURCE_DIR" || exit 1
 narrow() {
     works "$@"
     checks=$((checks + 1))
-    awk 'length($0) > 100 { print FILENAME ": " $0; n++ } END { exit n > 0 }' "$out" ||
-        complain "tessera $*: lines of more than 100 columns"
+    awk -v most="${COLUMNS:-100}" 'length($0) > most { print FILENAME ": " $0; n++ } END { exit n > 0 }' "$out" ||
+        complain "tessera $*: lines of more than ${COLUMNS:-100} columns"
 }
 
 flagship=experiments/flagship/dgx-h100-8.yaml
@@ -30,6 +31,19 @@ cp experiments/small/llama-tiny.json "$tmp"
 narrow compare "$tmp/long.yaml" --only "$long"
 has "$out" "| fsdp-with-a-"
 cp "$out" "$tmp/long"
+export COLUMNS=90
+narrow compare $small --only fsdp --notes
+has "$out" "Notes" "communication while no kernel runs"
+checks=$((checks + 1))
+awk 'length($0) > 80 { n++ } END { exit n == 0 }' "$out" || complain "COLUMNS=90 is not made use of"
+narrow compare $small --only fsdp
+has "$out" "More: --notes"
+checks=$((checks + 1))
+grep -q "communication while no kernel runs" "$out" && complain "notes without --notes"
+unset COLUMNS
+works compare "$tmp/long.yaml" --only "$long" --format csv --notes
+checks=$((checks + 1))
+grep -q "otes" "$out" && complain "notes in CSV"
 narrow sim $flagship --strategy fsdp
 narrow explain $flagship --strategy fsdp
 narrow overlap $flagship --strategy fsdp
@@ -65,4 +79,8 @@ has "$out" "same communicator" "issue"
 works plan $small --strategy fsdp --wide --set 'plan.space={batch: [1, 2]}'
 has "$out" "| exposed ms |" "| alike |" "| MFU % |"
 fails 2 "--wide" "--on host" "--on sim" -- run $small --strategy fsdp --on host --wide
+fails 2 "--notes" "--on host" "--on sim" -- run $small --strategy fsdp --on host --notes
+works run --help
+checks=$((checks + 1))
+grep -q -e --trace "$out" && complain "run --help has an option of memory"
 finish

@@ -49,7 +49,7 @@ static char *table_with(const struct tsr_study_info *info, const char *format,
     size_t size = 0;
     FILE *out = open_memstream(&text, &size);
     assert_non_null(out);
-    assert_int_equal(tsr_report_table(out, format, info, rows, n), TSR_OK);
+    assert_int_equal(tsr_report_table(out, out, format, info, rows, n), TSR_OK);
     assert_int_equal(fclose(out), 0);
     return text;
 }
@@ -403,12 +403,12 @@ static void test_output__errors_are_reported(void **state)
     (void)state;
     struct tsr_study_info info = info_of();
     struct tsr_row row = row_of("a", 0.5, 10, 1);
-    assert_int_equal(tsr_report_table(stdout, "xml", &info, &row, 1), TSR_ECONFIG);
+    assert_int_equal(tsr_report_table(stdout, stdout, "xml", &info, &row, 1), TSR_ECONFIG);
     assert_non_null(strstr(tsr_error_text(), "md, csv or json"));
     FILE *full = fopen("/dev/full", "w");
     if (!full)
         skip();
-    assert_int_equal(tsr_report_table(full, "md", &info, &row, 1), TSR_EIO);
+    assert_int_equal(tsr_report_table(full, full, "md", &info, &row, 1), TSR_EIO);
     assert_non_null(strstr(tsr_error_text(), "No space left"));
     (void)fclose(full);
     assert_int_equal(tsr_report_study("/dev/full/x", &info, &row, 1), TSR_EIO);

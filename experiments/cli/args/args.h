@@ -23,6 +23,7 @@
 #define TSR_OPT_GO_ON        (UINT64_C(1) << 37) /* --resume of a search: without a folder */
 #define TSR_OPT_FILES        (UINT64_C(1) << 38) /* --no-traces, --pictures */
 #define TSR_OPT_WIDE         (UINT64_C(1) << 39)
+#define TSR_OPT_NOTES        (UINT64_C(1) << 49)
 #define TSR_OPT_TOP          (UINT64_C(1) << 12)
 #define TSR_OPT_NO_WHAT_IF   (UINT64_C(1) << 13)
 #define TSR_OPT_TIME         (UINT64_C(1) << 14)
@@ -61,7 +62,7 @@
 #define TSR_OPT_EXACT      (UINT64_C(1) << 61)
 #define TSR_OPT_GRAPHS     (UINT64_C(1) << 62)
 #define TSR_OPT_ASYNC_SAVE (UINT64_C(1) << 63)
-#define TSR_OPT_TRACE      (UINT64_C(1) << 39)
+#define TSR_OPT_TRACE      (UINT64_C(1) << 46)
 
 enum { TSR_MAX_SETS = 256, TSR_MAX_FILES = 1024 };
 
@@ -76,7 +77,7 @@ struct tsr_args {
     size_t n_files;
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, wide;
+    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, wide, notes;
     const char *pictures;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline, *trace;
     uint64_t jobs, rank, top;

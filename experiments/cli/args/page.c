@@ -3,11 +3,29 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
 
 #include "experiments/study/base/files.h"
 #include "sim/base/text.h"
 
 enum { MAX_CELLS = 32, LEAST_CELL = 7, SEPARATOR = 3 /* "| " and " " */ };
+
+enum { MIN_COLUMNS = 60, MAX_COLUMNS = 120, PIPE_COLUMNS = 100 };
+
+size_t tsr_page_columns(void)
+{
+    const char *given = getenv("COLUMNS");
+    struct winsize window = {0};
+    size_t n = 0;
+    if (given && *given && strlen(given) < 6 && strspn(given, "0123456789") == strlen(given))
+        n = (size_t)strtoul(given, NULL, 10);
+    else if (isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0)
+        n = window.ws_col;
+    if (!n)
+        return PIPE_COLUMNS;
+    return n < MIN_COLUMNS ? MIN_COLUMNS : n > MAX_COLUMNS ? MAX_COLUMNS : n;
+}
 
 /* A part of the report; texts of reports have no escapes left, so a character is a column. */
 struct span {
@@ -76,7 +94,7 @@ static bool is_command(struct span line)
 static size_t hang_of(struct span line)
 {
     size_t indent = indent_of(line), hang = indent ? indent + 2 : 0;
-    size_t most = bytes_of(line, TSR_PAGE_COLUMNS * 3 / 5);
+    size_t most = bytes_of(line, tsr_page_columns() * 3 / 5);
     for (size_t i = indent + 2; indent && i < most; i++)
         if (line.at[i] != ' ' && line.at[i - 1] == ' ' && line.at[i - 2] == ' ')
             hang = columns_of((struct span){line.at, i});
@@ -127,8 +145,9 @@ static void put_line(FILE *out, struct span line)
 {
     bool command = is_command(line);
     size_t hang = command ? indent_of(line) + 2 : hang_of(line), used = 0;
-    while (used + columns_of(line) > TSR_PAGE_COLUMNS) {
-        size_t room = TSR_PAGE_COLUMNS - used, n;
+    size_t columns = tsr_page_columns();
+    while (used + columns_of(line) > columns) {
+        size_t room = columns - used, n;
         n = command ? command_break_of(line, room - 2) : break_of(line, room);
         struct span head = {line.at, n};
         while (head.n && head.at[head.n - 1] == ' ')
@@ -240,7 +259,7 @@ static size_t widest_of(const struct table *table, bool inside_words)
 /* Makes columns narrower until the table fits, or none has more to give. */
 static void shrink(struct table *table)
 {
-    for (size_t width = width_of(table); width > TSR_PAGE_COLUMNS; width--) {
+    for (size_t width = width_of(table), columns = tsr_page_columns(); width > columns; width--) {
         size_t widest = widest_of(table, false);
         if (widest == MAX_CELLS)
             widest = widest_of(table, true);
@@ -311,10 +330,11 @@ static void put_rule(FILE *out, const struct table *table)
 /* Rows that fit stay as they are, and so do those that are no rows, but for lines that begin so. */
 static bool is_wide_table(const char *text, size_t n)
 {
+    size_t columns = tsr_page_columns();
     bool wide = false;
     for (const char *at = text; at < text + n;) {
         struct span row = next_line(&at);
-        wide |= columns_of(row) > TSR_PAGE_COLUMNS;
+        wide |= columns_of(row) > columns;
         if (row.at[row.n - 1] != '|')
             return false;
     }
@@ -365,24 +385,55 @@ static bool is_for_people(const struct tsr_args *args)
 
 tsr_status tsr_page_begin(const struct tsr_args *args, struct tsr_page *page)
 {
-    *page = (struct tsr_page){.out = stdout};
-    if ((args && args->wide) || !is_for_people(args))
+    *page = (struct tsr_page){.out = stdout,
+                              .for_people = is_for_people(args),
+                              .wide = args && args->wide,
+                              .shows_notes = args && args->notes};
+    page->notes = open_memstream(&page->notes_text, &page->notes_size);
+    if (page->for_people && !page->wide)
+        page->out = open_memstream(&page->text, &page->size);
+    if (page->out && page->notes)
         return TSR_OK;
-    page->out = open_memstream(&page->text, &page->size);
-    return page->out ? TSR_OK : tsr_no_memory("the report");
+    return tsr_page_end(page, tsr_no_memory("the report"));
+}
+
+/* Prints the notes, or how to see them, below the report. */
+static void put_notes(const struct tsr_page *page)
+{
+    if (!page->for_people || !page->notes_size)
+        return;
+    if (!page->shows_notes) {
+        fputs("\nMore: --notes (columns, marks, where figures come from, conditions).\n", stdout);
+        return;
+    }
+    fputs("\nNotes\n", stdout);
+    if (page->wide)
+        fputs(page->notes_text, stdout);
+    else
+        lay_out(stdout, page->notes_text);
+}
+
+/* Closes a stream of begin. Returns false if anything that was printed to it is lost. */
+static bool close_text(FILE *stream)
+{
+    if (!stream)
+        return false;
+    bool failed = ferror(stream) != 0;
+    return fclose(stream) == 0 && !failed;
 }
 
 tsr_status tsr_page_end(struct tsr_page *page, tsr_status status)
 {
-    if (page->out != stdout) {
-        bool failed = ferror(page->out) != 0;
-        failed |= fclose(page->out) != 0;
-        if (status == TSR_OK && failed)
-            status = tsr_no_memory("the report");
-        if (status == TSR_OK)
-            lay_out(stdout, page->text);
-        free(page->text);
-    }
+    bool whole = page->out == stdout || close_text(page->out);
+    whole = close_text(page->notes) && whole;
+    if (status == TSR_OK && !whole)
+        status = tsr_no_memory("the report");
+    if (status == TSR_OK && page->text)
+        lay_out(stdout, page->text);
+    if (status == TSR_OK)
+        put_notes(page);
+    free(page->text);
+    free(page->notes_text);
     return status == TSR_OK ? tsr_flush(stdout, "standard output") : status;
 }
 

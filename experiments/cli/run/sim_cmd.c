@@ -20,8 +20,8 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
 {
     struct tsr_page page;
     TSR_TRY(tsr_page_begin(args, &page));
-    TSR_TRY(tsr_page_end(&page,
-                         tsr_report_table(page.out, tsr_page_format(args), &study->info, row, 1)));
+    TSR_TRY(tsr_page_end(&page, tsr_report_table(page.out, page.notes, tsr_page_format(args),
+                                                 &study->info, row, 1)));
     tsr_study_notes(study);
     return args->out ? tsr_study_files(study, args->out, row, 1) : TSR_OK;
 }
@@ -121,9 +121,9 @@ tsr_status tsr_cmd_run(const struct tsr_usage *usage, struct tsr_args *args, int
                         "run: --format: found %s with --on %s; allowed: with --on sim (a run in "
                         "earnest leaves metrics.jsonl in its --out)",
                         args->format, args->on);
-    if (args->wide && args->on && strcmp(args->on, "sim") != 0)
-        return tsr_fail(TSR_ECONFIG, "run: --wide: found with --on %s; allowed: with --on sim",
-                        args->on);
+    if ((args->wide || args->notes) && args->on && strcmp(args->on, "sim") != 0)
+        return tsr_fail(TSR_ECONFIG, "run: --%s: found with --on %s; allowed: with --on sim",
+                        args->wide ? "wide" : "notes", args->on);
     TSR_TRY(tsr_args_format(args, formats));
     if (args->print_config)
         return tsr_print_config(args);

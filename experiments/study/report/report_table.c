@@ -529,14 +529,9 @@ static void put_over_peak(FILE *out, const struct tsr_row *rows, size_t n)
         }
 }
 
-static void put_notes(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
-                      size_t n, bool wide)
+static void put_notes(FILE *out, const struct tsr_row *rows, size_t n, bool wide)
 {
     uint64_t usable = usable_of(rows, n);
-    fprintf(out, "All times are simulated, for the device file %s%s.\n",
-            tsr_show_line(info->device_file).text,
-            has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
-    tsr_put_validated(out, info);
     fprintf(out, "Steady step%s. `peak`, `reserved`: allocated and reserved GiB of the fullest GPU",
             wide ? "; `first`: the first one" : "");
     if (usable)
@@ -552,13 +547,10 @@ static void put_notes(FILE *out, const struct tsr_study_info *info, const struct
           "rank; node: of the ranks of a node.\n`?`: unknown in the device or node file; `>`: at "
           "least.\n",
           out);
-    put_over_peak(out, rows, n);
-    put_unknown(out, rows, n);
-    put_marks(out, rows, n);
 }
 
-static void put_markdown(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
-                         size_t n, bool wide)
+static void put_markdown(FILE *out, FILE *notes, const struct tsr_study_info *info,
+                         const struct tsr_row *rows, size_t n, bool wide)
 {
     if (info->title && info->title[0])
         fprintf(out, "## %s\n\n", tsr_show_line(info->title).text);
@@ -577,14 +569,21 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
     tsr__put_sections(out, rows, n, wide);
     put_failures(out, rows, n);
     put_best(out, info, rows, n);
-    put_notes(out, info, rows, n, wide);
+    fprintf(out, "All times are simulated, for the device file %s%s.\n",
+            tsr_show_line(info->device_file).text,
+            has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
+    tsr_put_validated(out, info);
+    put_over_peak(out, rows, n);
+    put_unknown(out, rows, n);
+    put_marks(out, rows, n);
+    put_notes(notes, rows, n, wide);
 }
 
-tsr_status tsr_report_table(FILE *out, const char *format, const struct tsr_study_info *info,
-                            const struct tsr_row *rows, size_t n)
+tsr_status tsr_report_table(FILE *out, FILE *notes, const char *format,
+                            const struct tsr_study_info *info, const struct tsr_row *rows, size_t n)
 {
     if (strcmp(format, "md") == 0 || strcmp(format, "wide") == 0) {
-        put_markdown(out, info, rows, n, format[0] == 'w');
+        put_markdown(out, notes, info, rows, n, format[0] == 'w');
     } else if (strcmp(format, "csv") == 0) {
         tsr__put_rows_csv(out, rows, n);
     } else if (strcmp(format, "json") == 0) {
