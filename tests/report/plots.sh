@@ -59,6 +59,8 @@ draw compare-bars ""
 says compare-bars "" fsdp-slow Activation 'usable' 'GiB'
 draw compare-time ""
 says compare-time "" fsdp-slow 'exposed communication' 'step time (ms)'
+draw finding ""
+says finding "" 'to the node' 'kept' 'network (Gbit/s)' 'step against full sharding (%)' '>400<' '>50<'
 # Steps of different numbers of tokens.
 mkdir "$work/it's data/tokens"
 cp "$work/it's data"/compare*.csv "$work/it's data/tokens"
@@ -159,4 +161,4 @@ for script in "$plots"/*.gp; do
     [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||
         [ -e "$work/it's data/fsdp/$name.svg" ] || fail "$name.gp is not tested"
 done
-echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time, plan, goodput, overlap, validate"
+echo "drawn without a warning: memory, timeline, compare-time-memory, compare-bars, compare-time, finding, plan, goodput, overlap, validate"
