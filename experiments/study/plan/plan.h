@@ -13,6 +13,7 @@
 #define TSR_STUDY_PLAN_H
 
 #include "experiments/study/job/job.h"
+#include "experiments/study/plan/plan_eta.h"
 #include "experiments/study/plan/plan_result.h"
 #include "experiments/study/simulate/open.h"
 
@@ -140,6 +141,8 @@ struct tsr_plan {
     struct tsr_plan_bounds *bounds;
     struct tsr_plan_past *past; /* the search that this one resumes; NULL: none */
     struct tsr_plan_counts counts;
+    struct tsr_plan_eta eta;    /* costs until the last batch of work ended */
+    struct tsr_plan_left left;  /* before the current batch */
     size_t n_shown, *shown;     /* the fastest, and the front; fastest first */
     struct tsr_study_info info; /* of the base, for reports; its texts belong to the experiment */
 };
@@ -205,6 +208,8 @@ static inline bool tsr_plan_is_emitted(const struct tsr_plan_point *point)
 {
     return point->state == TSR_PLAN_EMITTED || point->state == TSR_PLAN_SIMULATED;
 }
+/* Seconds of a clock that is not set back. */
+double tsr_plan_now(void);
 /* Emits, or simulates, `n` configurations, a few at a time; after an interruption some are as they
  * were. Errors: of the machine, and defects; what refuses or does not fit is told in its point. */
 tsr_status tsr_plan_run(struct tsr_plan *plan, const size_t *items, size_t n,

@@ -1,11 +1,21 @@
 /* plan_run.c: configurations are emitted and simulated in child processes, or taken from the search
  * that this one resumes; and values that none can have are found (plan.h). */
+#include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "experiments/study/base/exit_status.h"
 #include "experiments/study/base/interrupt.h"
+#include "experiments/study/base/listener.h"
 #include "experiments/study/base/pool.h"
 #include "experiments/study/plan/plan.h"
+
+double tsr_plan_now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 /* ---- work in children -------------------------------------------------------------------- */
 
@@ -13,6 +23,8 @@ struct batch {
     struct tsr_plan *plan;
     const size_t *items;
     bool simulates;
+    size_t n_done;
+    double start; /* seconds, tsr_plan_now() */
     char name[160];
 };
 
@@ -74,6 +86,35 @@ static tsr_status take_time(struct tsr_plan *plan, size_t i, const struct tsr_ro
     return TSR_OK;
 }
 
+/* Tells how much is settled and how many seconds are left, after `batch->n_done` of a batch. */
+static void tell(const struct batch *batch)
+{
+    const struct tsr_plan *plan = batch->plan;
+    struct tsr_plan_eta eta = plan->eta;
+    struct tsr_plan_left left = plan->left;
+    size_t *from = batch->simulates ? &left.waiting : &left.open;
+    size_t n = plan->space.n, settled = n - (plan->left.open < n ? plan->left.open : n);
+    char text[64];
+    tsr_plan_eta_add(&eta, batch->simulates ? TSR_PLAN_SIMULATES : TSR_PLAN_EMITS, left.learning,
+                     batch->n_done, tsr_plan_now() - batch->start, plan->options.jobs);
+    *from -= *from < batch->n_done ? *from : batch->n_done;
+    snprintf(text, sizeof text, "%zu emitted, %zu simulated, %.0f s left", plan->counts.emitted,
+             plan->counts.simulated, tsr_plan_eta_seconds(&eta, &left, plan->options.jobs));
+    tsr_tell_progress(settled + (batch->simulates ? 0 : batch->n_done), n, text);
+}
+
+/* After a batch: its costs are known, and what it did is no longer left. */
+static void count_batch(const struct batch *batch)
+{
+    struct tsr_plan *plan = batch->plan;
+    struct tsr_plan_left *left = &plan->left;
+    size_t *from = batch->simulates ? &left->waiting : &left->open;
+    tsr_plan_eta_add(&plan->eta, batch->simulates ? TSR_PLAN_SIMULATES : TSR_PLAN_EMITS,
+                     left->learning, batch->n_done, tsr_plan_now() - batch->start,
+                     plan->options.jobs);
+    *from -= *from < batch->n_done ? *from : batch->n_done;
+}
+
 static tsr_status take_item(void *user, size_t item, const void *result, const char *end)
 {
     struct batch *batch = user;
@@ -88,7 +129,10 @@ static tsr_status take_item(void *user, size_t item, const void *result, const c
                         batch->simulates ? "the simulation" : "the emission", batch->name, end);
     }
     TSR_TRY(check_row(batch, &m->row));
-    return batch->simulates ? take_time(plan, i, &m->row) : take_memory(plan, i, m);
+    TSR_TRY(batch->simulates ? take_time(plan, i, &m->row) : take_memory(plan, i, m));
+    batch->n_done++;
+    tell(batch);
+    return TSR_OK;
 }
 
 /* What a resumed search has found already is taken from it. */
@@ -122,8 +166,10 @@ tsr_status tsr_plan_run(struct tsr_plan *plan, const size_t *items, size_t n, bo
         return tsr_no_memory(NULL);
     batch.items = left;
     tsr_status status = take_kept(plan, items, n, simulates, left, &work.n);
+    batch.start = tsr_plan_now();
     if (status == TSR_OK && work.n)
         status = tsr_pool_each(&work, plan->options.jobs);
+    count_batch(&batch);
     free(left);
     return status;
 }

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/listener.h"
@@ -21,13 +20,6 @@ enum {
     ROUND = 8
 }; /* simulated between two looks at what can be left out; not the jobs: the
       result must not depend on them */
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool stop(void)
 {
@@ -204,17 +196,21 @@ static void add_place(struct results *done, struct place place)
     done->items[done->n++] = place;
 }
 
-static void tell(const struct tsr_plan *plan, double start)
+/* Counts what is not ruled out: what the estimate of the time that is left begins with. */
+static void count_left(struct tsr_plan *plan, const struct results *done)
 {
-    size_t left = 0, n = plan->space.n;
-    char text[64];
-    for (size_t i = 0; i < n; i++)
-        left += plan->points[i].state == TSR_PLAN_NEW;
-    double passed = now() - start, share = (double)(n - left) / (double)n;
-    double eta = share > 0 ? passed / share - passed : 0;
-    snprintf(text, sizeof text, "%zu emitted, %zu simulated, about %.0f s left",
-             plan->counts.emitted, plan->counts.simulated, eta);
-    tsr_tell_progress(n - left, n, text);
+    struct tsr_plan_left *left = &plan->left;
+    left->open = left->waiting = 0;
+    for (size_t i = 0; i < plan->space.n; i++) {
+        const struct tsr_plan_point *point = &plan->points[i];
+        bool is_new = point->state == TSR_PLAN_NEW;
+        if (!is_new && !(point->state == TSR_PLAN_EMITTED && point->fits))
+            continue;
+        if (tsr_plan_least_need(plan, i) > plan->budget || is_beaten(plan, i, done))
+            continue;
+        left->open += is_new;
+        left->waiting += !is_new;
+    }
 }
 
 /* For each model, or state, of which nothing is known one configuration that it is learned from:
@@ -258,6 +254,7 @@ static size_t choose_promising(struct tsr_plan *plan, const struct results *done
 {
     struct place best[ROUND];
     size_t n = 0;
+    plan->left.open = plan->left.waiting = 0;
     for (size_t i = 0; i < plan->space.n; i++) {
         struct tsr_plan_point *point = &plan->points[i];
         bool is_new = point->state == TSR_PLAN_NEW;
@@ -265,6 +262,8 @@ static size_t choose_promising(struct tsr_plan *plan, const struct results *done
             continue;
         if (is_new ? leave_out(plan, i, done) : is_beaten(plan, i, done))
             continue;
+        plan->left.open += is_new;
+        plan->left.waiting += !is_new;
         struct place place = {.time = least_time(plan, i),
                               .need = tsr_plan_least_need(plan, i),
                               .changes = point->changes,
@@ -298,12 +297,12 @@ static tsr_status go_on(struct tsr_plan *plan, const size_t *items, size_t n, st
         else if (!waits)
             timed[n_timed++] = i;
     }
-    double start = now();
+    double start = tsr_plan_now();
     TSR_TRY(tsr_plan_run(plan, fresh, n_fresh, false));
-    plan->counts.emit_s += now() - start;
-    start = now();
+    plan->counts.emit_s += tsr_plan_now() - start;
+    start = tsr_plan_now();
     TSR_TRY(tsr_plan_run(plan, timed, n_timed, true));
-    plan->counts.sim_s += now() - start;
+    plan->counts.sim_s += tsr_plan_now() - start;
     for (size_t k = 0; k < n_timed; k++)
         if (plan->points[timed[k]].state == TSR_PLAN_SIMULATED)
             add_place(done, place_of(&plan->points[timed[k]], timed[k]));
@@ -339,14 +338,14 @@ static size_t choose_seen(const struct tsr_plan *plan, const struct results *don
 
 /* Learns what bounds all configurations, from small sizes to large ones. Who refuses, or runs out
  * of memory, teaches nothing: the next one is asked. */
-static tsr_status learn(struct tsr_plan *plan, double start, size_t *best, size_t *items,
-                        struct results *done)
+static tsr_status learn(struct tsr_plan *plan, size_t *best, size_t *items, struct results *done)
 {
     size_t levels = 1;
     for (size_t k = 0; k < plan->space.n_axes; k++)
         levels += plan->space.axes[k].is_size ? plan->space.axes[k].n - 1 : 0;
-    for (size_t level = 0; level < levels; level++) {
+    for (size_t level = 0; level < levels && !stop(); level++) {
         size_t n = 1;
+        count_left(plan, done);
         while (n && !stop()) {
             for (size_t i = 0; i < plan->space.n; i++)
                 if (plan->points[i].state == TSR_PLAN_NEW && level_of(&plan->space, i) == level)
@@ -357,7 +356,6 @@ static tsr_status learn(struct tsr_plan *plan, double start, size_t *best, size_
             if (!n)
                 n = choose_unknown(plan, level, tsr_plan_unknown_model, best, items);
             TSR_TRY(tsr_plan_run(plan, items, n, false));
-            tell(plan, start);
         }
         n = choose_seen(plan, done, items);
         TSR_TRY(go_on(plan, items, n, done));
@@ -368,15 +366,17 @@ static tsr_status learn(struct tsr_plan *plan, double start, size_t *best, size_
 static tsr_status search_best(struct tsr_plan *plan, size_t *best, size_t *items,
                               struct results *done)
 {
-    double start = now();
+    double start = tsr_plan_now();
     size_t n = 1;
-    tsr_status status = learn(plan, start, best, items, done);
-    plan->counts.emit_s = now() - start - plan->counts.sim_s;
+    plan->left.learning = true;
+    plan->left.unbounded = plan->job.settings->api != TSR_API_FULLY_SHARD;
+    tsr_status status = learn(plan, best, items, done);
+    plan->left.learning = false;
+    plan->counts.emit_s = tsr_plan_now() - start - plan->counts.sim_s;
     while (status == TSR_OK && n && !stop()) {
         n = choose_promising(plan, done, items);
         if (n)
             status = go_on(plan, items, n, done);
-        tell(plan, start);
     }
     return status;
 }
@@ -411,19 +411,21 @@ static tsr_status check_point(const struct tsr_plan *plan, size_t i)
 static tsr_status try_everything(struct tsr_plan *plan, size_t *items, struct results *done)
 {
     size_t n = 0;
-    double start = now();
+    double start = tsr_plan_now();
     for (size_t i = 0; i < plan->space.n; i++)
         if (plan->points[i].state == TSR_PLAN_NEW)
             items[n++] = i;
+    plan->left = (struct tsr_plan_left){.open = n, .exhaustive = true};
     TSR_TRY(tsr_plan_run(plan, items, n, false));
-    plan->counts.emit_s = now() - start;
-    start = now();
+    plan->counts.emit_s = tsr_plan_now() - start;
+    start = tsr_plan_now();
     n = 0;
     for (size_t i = 0; i < plan->space.n; i++)
         if (plan->points[i].state == TSR_PLAN_EMITTED)
             items[n++] = i;
+    plan->left = (struct tsr_plan_left){.waiting = n, .exhaustive = true};
     TSR_TRY(tsr_plan_run(plan, items, n, true));
-    plan->counts.sim_s = now() - start;
+    plan->counts.sim_s = tsr_plan_now() - start;
     for (size_t k = 0; k < n; k++)
         if (plan->points[items[k]].state == TSR_PLAN_SIMULATED && plan->points[items[k]].fits)
             add_place(done, place_of(&plan->points[items[k]], items[k]));
