@@ -2,6 +2,7 @@
  * flows, and hands them to the replay (simulate.c). */
 #include <stdlib.h>
 
+#include "sim/cluster/simgrid.h"
 #include "sim/network/fabric.h"
 #include "sim/options.h"
 #include "sim/replay/replay.h"
@@ -45,7 +46,16 @@ done:
     tsr__fabric_fini(&fabric);
     return status;
 }
+
+void tsr_sim_prepare(void)
+{
+    (void)!tsr__simgrid_load();
+}
 #else
+void tsr_sim_prepare(void)
+{
+}
+
 static tsr_status run(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                       const struct tsr_sim_options *options, struct tsr_sim_result **out)
 {

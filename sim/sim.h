@@ -20,6 +20,9 @@ struct tsr_sim_options tsr_sim_options_default(void);
 tsr_status tsr_sim_run(const struct tsr_cluster *cluster, const struct tsr_sim_job *job,
                        const struct tsr_sim_options *options,
                        struct tsr_sim_result **out) TSR_MUST_USE;
+/* Loads SimGrid in a process whose children simulate, so that they need not each load it. What goes
+ * wrong is the error of their tsr_sim_run(). */
+void tsr_sim_prepare(void);
 
 /* What a step of the last iteration of `job` (tsr_metrics.step_s) takes at least, seconds; all 0
  * where nothing is known. The parts bound jobs that share them: a step takes at least model_s +

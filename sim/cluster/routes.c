@@ -12,6 +12,7 @@
 
 #include "sim/base/child.h"
 #include "sim/base/text_check.h"
+#include "sim/cluster/simgrid.h"
 #include "sim/input/xml_doc.h"
 
 /* All pairs are fetched: 1,024 hosts have a million routes. A file may have more hosts than a job
@@ -41,6 +42,7 @@ static const char *words_of(const char *line)
 static tsr_status ask(const struct question *q, struct tsr__routes_header *head)
 {
     struct tsr__child_end end;
+    TSR_TRY(tsr__simgrid_load());
     TSR_TRY(tsr__child_call(answer, (void *)q, &end));
     rewind(q->file);
     if (!WIFEXITED(end.wait_status) || WEXITSTATUS(end.wait_status) != 0)

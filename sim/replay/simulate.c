@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "sim/base/child.h"
+#include "sim/cluster/simgrid.h"
 #include "sim/fold/fold.h"
 #include "sim/replay/replay.h"
 
@@ -58,6 +59,7 @@ static tsr_status replay_in_child(const struct tsr__net *net, const struct tsr__
 {
     struct replay r = {net, q, result, verdict};
     struct tsr__child_end end;
+    TSR_TRY(tsr__simgrid_load());
     TSR_TRY(tsr__child_call(replay, &r, &end));
     return judge(&end, verdict);
 }

@@ -19,7 +19,7 @@ cpack -G DEB -B "$work" --config "$TSR_BUILD_DIR/CPackConfig.cmake" >"$work/log"
 deb=$(find "$work" -maxdepth 1 -name 'tessera_*.deb')
 dpkg-deb -x "$deb" "$work/unpacked"
 said=$(dpkg-deb -I "$deb")
-for word in "Package: tessera" "libjansson4" "libfyaml0" "Recommends: gnuplot-nox" "Section: science"; do
+for word in "Package: tessera" "libjansson4" "libfyaml0" "libsimgrid" "Recommends: gnuplot-nox" "Section: science"; do
     [[ $said == *"$word"* ]] || {
         echo "the package does not say $word: $said"
         exit 1

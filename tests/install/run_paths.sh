@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Where programs and shared objects look for libraries (RPATH, RUNPATH): absolute folders, and $ORIGIN. An empty or a relative
-# part is the current folder, and a library that lies there would run. Reads the build folder and an installation, or the
+# part is the current folder, and a library that lies there would run. SimGrid, which takes ten times as long to load as
+# all else, is loaded by what simulates only; one that does not suit is a line. Reads the build folder and an installation, or the
 # FOLDERs that are given. Exit status 77: no readelf.
 set -euo pipefail
 command -v readelf >/dev/null || exit 77
@@ -25,6 +26,21 @@ if [ $# = 0 ]; then
                 exit 1
             fi
         done
+        simgrid=$(grep -aoE 'libsimgrid[.]so[.0-9]+' "$TESSERA" | head -n 1 || true) # none: it is static, or left out
+        if [ -n "$simgrid" ]; then
+            mkdir "$work/other"
+            mv "$work/planted.so" "$work/other/$simgrid"
+            status=0
+            LD_LIBRARY_PATH=$work/other "$TESSERA" compare "$TSR_SOURCE_DIR/experiments/small/llama.yaml" >"$work/out" 2>"$work/log" || status=$?
+            if [ $status != 1 ] || [ -s "$work/out" ] || [ "$(grep -c 'SimGrid cannot be loaded: its library has no simgrid_init$' "$work/log")" != "$(wc -l <"$work/log")" ]; then
+                echo "status $status: $(cat "$work/log")"
+                exit 1
+            fi
+            if LD_DEBUG=libs "$TESSERA" inspect "$TSR_SOURCE_DIR/experiments/small/llama.yaml" 2>&1 | grep simgrid >"$work/log"; then
+                echo "$TESSERA loads SimGrid without a need"
+                exit 1
+            fi
+        fi
     fi
 fi
 

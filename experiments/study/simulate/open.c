@@ -454,6 +454,7 @@ tsr_status tsr_pool_run(const struct tsr_study *study, const char *dir, uint64_t
         tsr_tell(
             "note: traces and snapshots of the first %d of %zu strategies; of others with --only",
             (int)MAX_TRACES, study->n);
+    tsr_sim_prepare();
     tsr_status status = tsr_pool_each(&work, jobs);
     free(wanted);
     return status;

@@ -327,6 +327,7 @@ static tsr_status validate(struct jobs *jobs, uint64_t n_jobs)
                                  .take = take_job,
                                  .name = name_job,
                                  .kept = "runs were simulated; the table is written at the end"};
+    tsr_sim_prepare();
     TSR_TRY(tsr_pool_each(&work, n_jobs));
     v->n_simulated = jobs->n;
     for (size_t i = 0; i < n_rows; i++)
