@@ -16,6 +16,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -24,7 +25,7 @@
 #include "tests/conformance/golden_testing.h"
 #include "tests/thorough.h"
 
-enum { WORKERS = 2 };
+enum { LEAST_WORKERS = 2, MOST_WORKERS = 8 };
 
 #ifdef TSR_TEST_CUDA
 #define TEST_EXECUTOR "cuda" /* ranks share a GPU */
@@ -304,11 +305,28 @@ struct tally {
     int checked, bad;
 };
 
+/* A worker per core, within limits: most of a scenario on a GPU is the start of its process. */
+static int count_workers(void)
+{
+    long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < LEAST_WORKERS ? LEAST_WORKERS : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores;
+}
+
+/* At once, in one line: a test that is cut off has said what it found. */
+static void tell(const char *name, bool bad, time_t begin)
+{
+    char line[320];
+    int n = snprintf(line, sizeof line, "%s: %s, %d s\n", name, bad ? "differs" : "as recorded",
+                     (int)(time(NULL) - begin));
+    (void)!write(STDOUT_FILENO, line, (size_t)n);
+}
+
 /* The short form computes every QUICK_STRIDE-th scenario, from number FIRST on. */
 enum { QUICK_STRIDE = 4 };
 
-/* Every WORKERS-th scenario of those. */
-static struct tally work(const char *root, struct dirent *const *files, int n, int worker)
+/* Every `workers`-th scenario of those. */
+static struct tally work(const char *root, struct dirent *const *files, int n, int worker,
+                         int workers)
 {
     char out[] = "/tmp/tessera-golden-host-XXXXXX";
     struct tally t = {0, 0};
@@ -317,11 +335,14 @@ static struct tally work(const char *root, struct dirent *const *files, int n, i
         return (struct tally){0, 1};
     close(fd);
     const int stride = (int)tests_stride(QUICK_STRIDE);
-    for (int i = FIRST % stride + worker * stride; i < n; i += WORKERS * stride) {
+    for (int i = FIRST % stride + worker * stride; i < n; i += workers * stride) {
         struct scenario s;
+        time_t begin = time(NULL);
         if (load(root, files[i]->d_name, &s)) {
+            bool bad = check(&s, out) != 0;
             t.checked++;
-            t.bad += check(&s, out) != 0;
+            t.bad += bad;
+            tell(s.name, bad, begin);
         }
         json_decref(s.gold);
         json_decref(s.input);
@@ -331,14 +352,15 @@ static struct tally work(const char *root, struct dirent *const *files, int n, i
 }
 
 /* A worker is a process; it sends its tally through a pipe, and nothing if it fails. */
-static int start_worker(const char *root, struct dirent *const *files, int n, int worker)
+static int start_worker(const char *root, struct dirent *const *files, int n, int worker,
+                        int workers)
 {
     int ends[2];
     assert_int_equal(pipe(ends), 0);
     pid_t pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        struct tally t = work(root, files, n, worker);
+        struct tally t = work(root, files, n, worker, workers);
         _exit(write(ends[1], &t, sizeof t) == sizeof t ? 0 : 1);
     }
     close(ends[1]);
@@ -348,7 +370,7 @@ static int start_worker(const char *root, struct dirent *const *files, int n, in
 static void compute_the_same(const char *name, int least)
 {
     char root[900], folder[1024];
-    int ends[WORKERS];
+    int ends[MOST_WORKERS], workers = count_workers();
     struct dirent **files = NULL;
     struct tally all = {0, 0};
     assert_non_null(getenv("TESSERA"));
@@ -357,9 +379,9 @@ static void compute_the_same(const char *name, int least)
     snprintf(folder, sizeof folder, "%s/scenarios", root);
     int n = scandir(folder, &files, is_json, alphasort);
     assert_true(n > 0);
-    for (int i = 0; i < WORKERS; i++)
-        ends[i] = start_worker(root, files, n, i);
-    for (int i = 0; i < WORKERS; i++) {
+    for (int i = 0; i < workers; i++)
+        ends[i] = start_worker(root, files, n, i, workers);
+    for (int i = 0; i < workers; i++) {
         struct tally t = {0, 1}; /* of a worker that says nothing */
         (void)!read(ends[i], &t, sizeof t);
         close(ends[i]);

@@ -28,7 +28,7 @@ ends() {
 }
 
 ends 0 "$pack" --from "$TSR_BUILD_DIR" "$tmp/pack"
-has "$tmp/pack/MANIFEST" 'commit ' 'attention ' 'tessera-cuda' 'libjansson'
+has "$tmp/pack/MANIFEST" 'commit ' 'attention ' 'tessera-cuda' 'libjansson' 'env.sh'
 ends 2 "$pack" --form "$TSR_BUILD_DIR"
 has "$err" '--from'
 
@@ -41,6 +41,12 @@ strange=$(ldd "$tmp/pack/unpacked/tessera-cuda" | awk '$2 == "=>" && $3 ~ "^/" {
     grep -vE '/(lib(c|m|dl|rt|pthread|stdc\+\+|gcc_s|cudart|cublas|cublasLt|cudnn[a-z_]*|nccl|nvrtc[a-z.-]*))\.so')
 [ -z "$strange" ] || complain "not packed: $strange"
 ends 0 env -i "$tmp/pack/unpacked/tessera-cuda" --version
+
+# A program that is started by hand finds CUDA's libraries where PyTorch has them, and the recorded scenarios.
+mkdir -p "$tmp/site/nvidia/cublas/lib"
+checks=$((checks + 1))
+found=$(cd "$TSR_SOURCE_DIR" && env -i PATH="$PATH" PYTHONPATH="$tmp/site" bash -euc '. "$1"; echo "$LD_LIBRARY_PATH $TSR_SOURCE_DIR"' - "$tmp/pack/unpacked/env.sh")
+[[ $found == *"$tmp/site/nvidia/cublas/lib"*" $TSR_SOURCE_DIR" ]] || complain "env.sh: LD_LIBRARY_PATH and TSR_SOURCE_DIR are '$found'"
 
 # A program that would take the libraries of where it was built.
 mkdir -p "$tmp/build/tests"

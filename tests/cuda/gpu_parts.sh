@@ -66,6 +66,15 @@ same "$tmp/correct.json" 'passed passed=5'
 part 0 bench tiny-llama "$tmp" --small --only 'tessera (fsdp|profile)$'
 has "$tmp/bench-tiny-llama.json" '"tokens_per_s"' '"losses"' '"host_share"' '"gemm"' '"reached": true'
 has "$tmp/bench-tiny-llama.md" '| timed steps | 4 | >= 4 | yes |' '| gemm |'
+cat >"$fakes/compute-sanitizer" <<'END'
+#!/bin/sh
+echo "$*" >>"$(dirname "$0")/sanitized"
+END
+chmod +x "$fakes/compute-sanitizer"
+part 0 sanitize "$tmp/sanitize"
+same "$tmp/sanitize/sanitize.json" 'passed passed=9'
+checks=$((checks + 1))
+[ "$(grep -c -- '--kernel-regex kns=tsr_cuda ' "$fakes/sanitized")" = 9 ] || complain "sanitize looks at the kernels of libraries, too"
 checks=$((checks + 1))
 [ "$(find "$tmp" -maxdepth 3 -path '*bench-*' -type f | wc -l)" -le 8 ] || complain "bench: more than 8 files"
 find "$tmp" -name checkpoints | grep -q . && complain "a checkpoint was saved"

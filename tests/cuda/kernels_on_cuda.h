@@ -23,12 +23,20 @@ static inline tsr_status test_finish(tsr_status launched)
     return launched;
 }
 
-/* Of the process: nobody frees it. */
+/* Returns what the device says of itself, so that a launch has the shape that it has in a run. */
+static inline const struct tsr_cuda_gpu *test_gpu(void)
+{
+    static struct tsr_cuda_gpu gpu;
+    if (gpu.n_sms == 0 && tsr_gpu_open(0, &gpu) != TSR_OK)
+        fail_msg("%s", tsr_error_text());
+    return &gpu;
+}
+
+/* Of the process: it is not destroyed. */
 static inline struct tsr_blas *test_blas(void)
 {
     static struct tsr_blas *blas;
-    static const struct tsr_cuda_gpu gpu = {.name = "stand-in", .architecture = 90, .n_sms = 4};
-    const struct tsr_blas_config config = {.gpu = &gpu, .deterministic = true};
+    const struct tsr_blas_config config = {.gpu = test_gpu(), .deterministic = true};
     if (!blas)
         assert_int_equal(tsr_blas_create(&config, &blas), TSR_OK);
     return blas;
@@ -39,8 +47,9 @@ static inline tsr_kernel_fn test_kernel(struct test_call *t)
     enum { SCRATCH = 8 << 20 };
     static struct tsr_cuda_context context;
     if (!context.scratch) {
-        context = (struct tsr_cuda_context){.n_sms = 4,
-                                            .architecture = 90,
+        context = (struct tsr_cuda_context){.n_sms = test_gpu()->n_sms,
+                                            .architecture = test_gpu()->architecture,
+                                            .shared = test_gpu()->shared,
                                             .deterministic = true,
                                             .scratch = test_memory(SCRATCH),
                                             .scratch_bytes = SCRATCH};

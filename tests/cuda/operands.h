@@ -1,5 +1,5 @@
 /* operands.h: memory for the operands of a kernel under test, which host and GPU reach at the same
- * address. With the stand-ins it is the host's (tests/standin/operands.c), on a GPU managed memory
+ * address. With the stand-ins it is the host's (tests/standin/operands.c), on a GPU pinned memory
  * (tests/gpu/operands.c): the same objects of a test are linked with either.
  */
 #ifndef TSR_TEST_OPERANDS_H

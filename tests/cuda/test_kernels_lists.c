@@ -100,8 +100,9 @@ static void same_as_host(struct list_call *c, bool exact, const double *scalars_
                          uint64_t scratch_bytes)
 {
     unsigned char *scratch = test_memory(scratch_bytes + 1);
-    struct tsr_cuda_context context = {.n_sms = 4,
-                                       .architecture = 90,
+    struct tsr_cuda_context context = {.n_sms = test_gpu()->n_sms,
+                                       .architecture = test_gpu()->architecture,
+                                       .shared = test_gpu()->shared,
                                        .scratch = scratch,
                                        .scratch_bytes = scratch_bytes,
                                        .scalars = scalars_at};
@@ -312,7 +313,7 @@ static void little_scratch(void **state)
 {
     (void)state;
     struct list_call *c = open_call("embedding_dense_backward");
-    struct tsr_cuda_context context = {.n_sms = 4, .scratch_bytes = 100};
+    struct tsr_cuda_context context = {.n_sms = test_gpu()->n_sms, .scratch_bytes = 100};
     arg(c, 0);
     arg(c, 5);
     operand(c, 0, TSR_READ, TSR_F32, 80, 0);

@@ -25,8 +25,9 @@ static struct tsr_cuda_context context(struct tsr_cuda_attention *attention, boo
     static void *scratch;
     if (!scratch)
         assert_int_equal(cudaMalloc(&scratch, SCRATCH), cudaSuccess);
-    return (struct tsr_cuda_context){.n_sms = 4,
-                                     .architecture = 90,
+    return (struct tsr_cuda_context){.n_sms = test_gpu()->n_sms,
+                                     .architecture = test_gpu()->architecture,
+                                     .shared = test_gpu()->shared,
                                      .deterministic = deterministic,
                                      .attention = attention,
                                      .scratch = scratch,
@@ -141,11 +142,8 @@ static void same_as_plain(void **state)
 static int start(void **state)
 {
     char why[TSR_ATTENTION_TEXT] = "";
-    int major = 0, minor = 0;
     struct tsr_cuda_attention *attention;
-    (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, 0);
-    (void)cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, 0);
-    if (tsr_attention_create(10 * major + minor, &attention, why)) {
+    if (tsr_attention_create(test_gpu()->architecture, &attention, why)) {
         print_error("%s\n", why);
         return -1;
     }

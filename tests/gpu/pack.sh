@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs what tests/gpu/run.sh needs on a machine with a GPU that lacks our libraries: the program and the tests of
 # kernels, linked with CUDA, and beside them the libraries that such a machine does not have. The folder is
-# self-contained (rpath $ORIGIN) but for the C and C++ libraries and those of CUDA, cuDNN and NCCL.
+# self-contained (rpath $ORIGIN) but for the C and C++ libraries and those of CUDA, cuDNN and NCCL, which the env.sh in it
+# finds.
 #
 # Usage: tests/gpu/pack.sh [--arch ARCHITECTURES] [--plain-attention] [--from BUILD] [FOLDER]
 # FOLDER: build-gpu of this tree. ARCHITECTURES as in CMAKE_CUDA_ARCHITECTURES; 90a-real is that of H100 and H200.
@@ -118,6 +119,7 @@ for file in "$out.new"/*; do
     done < <(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic")
 done
 
+cp "$top/tests/gpu/env.sh" "$out.new/"
 {
     printf 'commit %s\n' "$(git -C "$top" describe --always --dirty 2>/dev/null || echo unknown)"
     printf 'architectures %s\n' "$arch"

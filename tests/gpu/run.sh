@@ -70,25 +70,10 @@ program=${TESSERA_PROGRAM:-$programs/tessera-cuda}
     exit 1
 }
 
-# CUDA's libraries: those of PyTorch's packages, so that both sides have the same; what is missing then, beside nvcc.
-lacks() {
-    { ldd "$program" 2>/dev/null || true; } | awk '/not found/ { print $1 }'
-}
-add_folders() { # FOLDER...
-    local folder
-    for folder in "$@"; do
-        [ ! -d "$folder" ] || LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
-    done
-    export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}
-}
-if [[ $(ldd "$program" 2>/dev/null) == *libcublasLt* ]]; then
-    readarray -t places < <("$python" -c 'import glob, sys
-for p in sys.path: print("\n".join(glob.glob(p + "/nvidia/*/lib")))' 2>/dev/null | grep . || true)
-    add_folders "${places[@]}"
-    nvcc=$(command -v nvcc || true)
-    [ -z "$nvcc" ] || [ -z "$(lacks)" ] || add_folders "$(dirname "$(dirname "$(readlink -f "$nvcc")")")/lib64"
-fi
-missing=$(lacks | tr '\n' ' ')
+# shellcheck source=tests/gpu/env.sh
+. "$here/env.sh"
+tsr_find_cuda "$program"
+missing=$(tsr_lacks "$program" | tr '\n' ' ')
 if [ -n "$missing" ]; then
     echo "run.sh: $program: not found: $missing" | tee -a "$out/prepare.log" >&2
     exit 1

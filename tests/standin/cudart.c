@@ -102,7 +102,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *out, int gpu)
     memset(out->uuid.bytes, gpu + 1, sizeof out->uuid.bytes);
     out->major = c->major;
     out->minor = c->minor;
-    out->multiProcessorCount = 4;
+    out->multiProcessorCount = c->sms;
     out->totalGlobalMem = c->memory;
     out->sharedMemPerBlock = 48 << 10;
     out->sharedMemPerBlockOptin = 227 << 10;
@@ -117,7 +117,7 @@ cudaError_t cudaDeviceGetAttribute(int *out, enum cudaDeviceAttr attribute, int 
         return tsr_standin_note(cudaErrorInvalidDevice);
     switch (attribute) {
     case cudaDevAttrMultiProcessorCount:
-        *out = 4;
+        *out = tsr_standin()->sms;
         return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor:
         *out = tsr_standin()->major;

@@ -24,8 +24,12 @@ static _Atomic bool victim_failed;
 
 struct tsr_standin_config tsr_standin_default(void)
 {
-    return (struct tsr_standin_config){
-        .gpus = 1, .memory = UINT64_C(150754820096), .driver = 13000, .major = 9, .minor = 0};
+    return (struct tsr_standin_config){.gpus = 1,
+                                       .memory = UINT64_C(150754820096),
+                                       .driver = 13000,
+                                       .major = 9,
+                                       .minor = 0,
+                                       .sms = 4};
 }
 
 /* As an error: the process is killed. */
@@ -64,6 +68,8 @@ static void take_word(const char *word, struct tsr_standin_config *c)
         c->major = (int)value;
     else if (!strcmp(key, "minor"))
         c->minor = (int)value;
+    else if (!strcmp(key, "sms"))
+        c->sms = (int)value;
     else if (!strcmp(key, "delay_us"))
         c->delay_us = (uint32_t)value;
     else if (!strcmp(key, "seed"))

@@ -24,6 +24,7 @@ struct tsr_standin_config {
     uint64_t memory; /* bytes of each */
     int driver;      /* 13000: 13.0; 0: there is none */
     int major, minor;
+    int sms;           /* multiprocessors; an H200 has 132 */
     uint32_t delay_us; /* the longest delay before a piece of work; 0: none */
     uint64_t seed;
     uint64_t addresses; /* the most that can be reserved at once; 0: any */
@@ -33,8 +34,8 @@ struct tsr_standin_config {
 };
 
 /* One H200, no delays. An executable may be given others by TSR_STANDIN in its environment:
- * "gpus=2,memory=BYTES,driver=12080,major=8,minor=0,delay_us=50,seed=7,nccl=22903", and one of
- * "fail=ENTRY:N:ERROR" (as tsr_standin_fail() has them), "kill=ENTRY:N": that call kills the
+ * "gpus=2,memory=BYTES,driver=12080,major=8,minor=0,sms=132,delay_us=50,seed=7,nccl=22903", and one
+ * of "fail=ENTRY:N:ERROR" (as tsr_standin_fail() has them), "kill=ENTRY:N": that call kills the
  * process. */
 struct tsr_standin_config tsr_standin_default(void);
 /* While no stream exists. Forgets failures and counts. */
