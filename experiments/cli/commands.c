@@ -6,9 +6,9 @@
 
 /* clang-format off */
 const struct tsr_command tsr_commands[] = {
-    {.run = tsr_cmd_compare, .place = 1, .usage = {
+    {.run = tsr_cmd_compare, .place = 1, .group = TSR_GROUP_ASK, .usage = {
          .name = "compare",
-         .line = "simulate every strategy of an experiment and compare them",
+         .line = "simulate the strategies of a file: which is fastest, which fit",
          .synopsis = "FILE [--out DIR] [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT |
                     TSR_OPT_ONLY | TSR_OPT_JOBS | TSR_OPT_MEASURED | TSR_OPT_PART | TSR_OPT_MERGE |
@@ -43,7 +43,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera compare FILE --part 3/8 --out out/part-3; tessera compare --merge out/part-* --out out\n"
          "  tessera compare FILE --set model=qwen2.5-7b --set cluster=dgx-a100-16 --print-config"}},
 
-    {.run = tsr_cmd_sim, .place = 2, .usage = {
+    {.run = tsr_cmd_sim, .place = 13, .group = TSR_GROUP_MORE, .usage = {
          .name = "sim",
          .line = "simulate one strategy",
          .synopsis = "FILE --strategy NAME [--out DIR] [options]",
@@ -60,7 +60,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera sim experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
          "  tessera sim FILE --strategy fsdp --set seq=8192 --out out/long"}},
 
-    {.run = tsr_cmd_goodput, .place = 19, .usage = {
+    {.run = tsr_cmd_goodput, .place = 19, .group = TSR_GROUP_MORE, .usage = {
          .name = "goodput",
          .line = "what failures and checkpoints leave of a month",
          .synopsis = "FILE --strategy NAME [options]",
@@ -78,7 +78,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera goodput experiments/flagship/h100-128.yaml --strategy fsdp --checkpoint-minutes 30\n"
          "  tessera goodput FILE --strategy fsdp --mtbf-hours 2000 --set goodput.asynchronous=true"}},
 
-    {.run = tsr_cmd_jobs, .place = 20, .usage = {
+    {.run = tsr_cmd_jobs, .place = 20, .group = TSR_GROUP_MORE, .usage = {
          .name = "jobs",
          .line = "what jobs that share a cluster take from each other",
          .synopsis = "FILE [options]",
@@ -93,9 +93,9 @@ const struct tsr_command tsr_commands[] = {
          "Example\n"
          "  tessera jobs experiments/topologies/two-jobs.yaml"}},
 
-    {.run = tsr_cmd_run, .place = 3, .usage = {
+    {.run = tsr_cmd_run, .place = 11, .group = TSR_GROUP_RUN, .usage = {
          .name = "run",
-         .line = "run one strategy: simulated, on the host, or on GPUs",
+         .line = "train one strategy on CPU cores or GPUs, or simulate it",
          .synopsis = "FILE --strategy NAME --on sim|host|cuda [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT |
                     TSR_OPT_STRATEGY | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_NPROC |
@@ -104,16 +104,21 @@ const struct tsr_command tsr_commands[] = {
                     TSR_OPT_FORCE_NCCL | TSR_OPT_EXACT | TSR_OPT_GRAPHS | TSR_OPT_ASYNC_SAVE,
          .formats = "md, csv or json (default md)",
          .text =
-         "The same file and strategy on another executor. --on sim is `tessera sim`. --on host trains:\n"
-         "every rank runs the step program with threads as streams; ranks are threads (--ranks),\n"
-         "processes (--nproc), or what mpirun, srun or torchrun started. The keys that begin with\n"
-         "data., train., eval. and checkpoints. say on what and how. With --out DIR the run leaves\n"
-         "metrics.jsonl and checkpoints there, and --resume DIR goes on from the latest one that is\n"
-         "whole, at any number of ranks and in any strategy.\n"
+         "Takes the step program that compare and sim predict, and executes it:\n"
+         "  --on sim   predicts, as `tessera sim`: nothing is computed, no GPU is needed\n"
+         "  --on host  trains on CPU cores: the same results, but its times say nothing of GPUs\n"
+         "  --on cuda  trains on the GPUs of this machine, one for each rank, which talk by NCCL\n"
+         "The executors are tessera's own, not PyTorch: its code comes from compare --emit torch DIR.\n"
+         "Next: run --profile --out DIR; then compare FILE --measured DIR sets the prediction beside the\n"
+         "run. Not known before a run: what CUDA's libraries take outside the allocator; --on cuda prints\n"
+         "the memory that each rank took.\n"
          "\n"
-         "--on cuda trains in the same way on GPUs, one for each rank, which talk by NCCL; with --comm\n"
-         "loopback --ranks N are threads that share one GPU. The program tessera-cuda does it, which is\n"
-         "beside tessera where a build has CUDA.\n"
+         "Ranks are threads (--ranks), processes (--nproc), or what mpirun, srun or torchrun started; a\n"
+         "rank's streams are threads. The keys that begin with data., train., eval. and checkpoints. say\n"
+         "on what and how. With --out DIR the run leaves metrics.jsonl and checkpoints there, and\n"
+         "--resume DIR goes on from the latest one that is whole, at any number of ranks and in any\n"
+         "strategy. With --comm loopback --ranks N are threads that share one GPU. --on cuda is done by\n"
+         "the program tessera-cuda, which is beside tessera where a build has CUDA.\n"
          "\n"
          "SIGINT, SIGTERM and SIGHUP end a run after the step at hand: it saves, says how to go on, and its\n"
          "exit status is 0. When a rank is lost, or does not answer within --timeout, the others end\n"
@@ -125,7 +130,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera run experiments/flagship/dgx-h100-8.yaml --strategy fsdp --on sim\n"
          "  tessera run experiments/small/llama.yaml --strategy fsdp --on host --ranks 4 --out run"}},
 
-    {.run = tsr_cmd_corpus, .place = 12, .usage = {
+    {.run = tsr_cmd_corpus, .place = 17, .group = TSR_GROUP_MORE, .usage = {
          .name = "corpus",
          .line = "make a small corpus of bytes from a text",
          .synopsis = "PATH --out DIR [--shuffle]",
@@ -139,7 +144,7 @@ const struct tsr_command tsr_commands[] = {
          "Example\n"
          "  tessera corpus /usr/share/common-licenses --out out/corpus"}},
 
-    {.run = tsr_cmd_export, .place = 13, .usage = {
+    {.run = tsr_cmd_export, .place = 18, .group = TSR_GROUP_MORE, .usage = {
          .name = "export",
          .line = "write a checkpoint as a Hugging Face model",
          .synopsis = "RUN --out DIR [--dtype DTYPE]",
@@ -152,7 +157,7 @@ const struct tsr_command tsr_commands[] = {
          "Example\n"
          "  tessera export out/run --out out/model"}},
 
-    {.run = tsr_cmd_inspect, .place = 4, .usage = {
+    {.run = tsr_cmd_inspect, .place = 12, .group = TSR_GROUP_INSPECT, .usage = {
          .name = "inspect",
          .line = "show model, groups, layout and cluster",
          .synopsis = "FILE [options]",
@@ -170,7 +175,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera inspect experiments/flagship/dgx-h100-8.yaml --only fsdp\n"
          "  tessera inspect experiments/models/deepseek-v3.json"}},
 
-    {.run = tsr_cmd_program, .place = 5, .usage = {
+    {.run = tsr_cmd_program, .place = 14, .group = TSR_GROUP_MORE, .usage = {
          .name = "program",
          .line = "print the step program of one rank",
          .synopsis = "FILE --strategy NAME [--iteration I] [--rank R]",
@@ -184,7 +189,7 @@ const struct tsr_command tsr_commands[] = {
          "Example\n"
          "  tessera program experiments/flagship/dgx-h100-8.yaml --strategy fsdp --iteration 0"}},
 
-    {.run = tsr_cmd_trace, .place = 6, .usage = {
+    {.run = tsr_cmd_trace, .place = 16, .group = TSR_GROUP_MORE, .usage = {
          .name = "trace",
          .line = "what the engine decides in a golden scenario",
          .synopsis = "SCENARIO.json [-o RESULT.json]",
@@ -202,7 +207,7 @@ const struct tsr_command tsr_commands[] = {
          "Example\n"
          "  tessera trace tests/golden/scenarios/raf-default-w2.json -o out.json"}},
 
-    {.run = tsr_cmd_memory, .place = 7, .usage = {
+    {.run = tsr_cmd_memory, .place = 15, .group = TSR_GROUP_MORE, .usage = {
          .name = "memory",
          .line = "what a recorded memory scenario takes",
          .synopsis = "SCENARIO.json [-o RESULT.json]",
@@ -225,9 +230,9 @@ const struct tsr_command tsr_commands[] = {
          "Example\n"
          "  tessera memory tests/golden-memory/tiny-base.json -o out.json --timeline events.json"}},
 
-    {.run = tsr_cmd_explain, .place = 8, .usage = {
+    {.run = tsr_cmd_explain, .place = 3, .group = TSR_GROUP_ASK, .usage = {
          .name = "explain",
-         .line = "why a strategy's memory peaks where it does, and what would lower it",
+         .line = "why memory peaks where it does, and what would lower it",
          .synopsis = "FILE --strategy NAME [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_STRATEGY |
                     TSR_OPT_JOBS | TSR_OPT_TOP | TSR_OPT_NO_WHAT_IF | TSR_OPT_TIME | TSR_OPT_DEEP,
@@ -246,7 +251,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera explain experiments/flagship/dgx-h100-8.yaml --strategy fsdp\n"
          "  tessera explain FILE --strategy fsdp --set batch=2 --time --format json"}},
 
-    {.run = tsr_cmd_overlap, .place = 9, .usage = {
+    {.run = tsr_cmd_overlap, .place = 4, .group = TSR_GROUP_ASK, .usage = {
          .name = "overlap",
          .line = "which communication is exposed, why, and what would hide it",
          .synopsis = "FILE|RUN_DIR [--strategy NAME] [options]",
@@ -269,7 +274,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera overlap experiments/flagship/h100-128.yaml --strategy fsdp --out out/overlap\n"
          "  tessera overlap out/run --format json"}},
 
-    {.run = tsr_cmd_diff, .place = 10, .usage = {
+    {.run = tsr_cmd_diff, .place = 5, .group = TSR_GROUP_ASK, .usage = {
          .name = "diff",
          .line = "where the memory of two strategies or recorded runs parts",
          .synopsis = "A B [options]",
@@ -293,9 +298,9 @@ const struct tsr_command tsr_commands[] = {
          "  tessera diff my.yaml:fsdp rank0.pickle\n"
          "  tessera diff out/dgx/fsdp out/dgx/ddp --format json"}},
 
-    {.run = tsr_cmd_plan, .place = 11, .usage = {
+    {.run = tsr_cmd_plan, .place = 2, .group = TSR_GROUP_ASK, .usage = {
          .name = "plan",
-         .line = "find the fastest strategies that fit, or the largest batch, seq or model",
+         .line = "search for the fastest strategies, or the largest size, that fit",
          .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
          .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
                     TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON | TSR_OPT_EMIT,
@@ -320,9 +325,9 @@ const struct tsr_command tsr_commands[] = {
          "  tessera plan FILE --strategy fsdp --set plan.budget_gib=60 --top 3\n"
          "  tessera plan FILE --strategy fsdp --max seq"}},
 
-    {.run = tsr_cmd_check, .place = 14, .usage = {
+    {.run = tsr_cmd_check, .place = 10, .group = TSR_GROUP_TRUST, .usage = {
          .name = "check",
-         .line = "look for races, leaks, ranks that differ and deadlocks, without running anything",
+         .line = "look for races, leaks, deadlocks and ranks that differ",
          .synopsis = "FILE|SCENARIO.json [--strategy NAME] [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_STRATEGY,
          .formats = "",
@@ -341,9 +346,9 @@ const struct tsr_command tsr_commands[] = {
          "  tessera check FILE --strategy fsdp --set accumulation.steps=4\n"
          "  tessera check tests/golden/scenarios/raf-default-w2.json"}},
 
-    {.run = tsr_cmd_kernels, .place = 17, .usage = {
+    {.run = tsr_cmd_kernels, .place = 8, .group = TSR_GROUP_TRUST, .usage = {
          .name = "kernels",
-         .line = "predict measured kernels and say by how much the cost model misses",
+         .line = "predict measured kernels: by how much the cost model misses",
          .synopsis = "FILE.csv [--leave-one-out] [options]",
          .options = TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_LEAVE_OUT,
          .formats = "md, csv or json (default md)",
@@ -360,7 +365,7 @@ const struct tsr_command tsr_commands[] = {
          "  tessera kernels experiments/validation/kernels/gemm.csv --leave-one-out\n"
          "  tessera kernels TABLE.csv --format csv"}},
 
-    {.run = tsr_cmd_collectives, .place = 18, .usage = {
+    {.run = tsr_cmd_collectives, .place = 9, .group = TSR_GROUP_TRUST, .usage = {
          .name = "collectives",
          .line = "predict what nccl-tests prints on a cluster",
          .synopsis = "CLUSTER [--ranks N] [--sizes BYTES,...] [--set KEY=VALUE] [options]",
@@ -375,9 +380,9 @@ const struct tsr_command tsr_commands[] = {
          "  tessera collectives dgx-h100-2\n"
          "  tessera collectives dgx-h100-2 --ranks 8 --sizes 67108864,1073741824 --format csv"}},
 
-    {.run = tsr_cmd_calibrate, .place = 16, .usage = {
+    {.run = tsr_cmd_calibrate, .place = 7, .group = TSR_GROUP_TRUST, .usage = {
          .name = "calibrate",
-         .line = "time a machine, or read what was timed, in the forms that the simulator takes",
+         .line = "time a machine, or read what was timed, for the simulator",
          .synopsis = "--on host|cuda --out DIR [options], TRACE.json --out DIR [--ranks N], or --nccl-log "
                      "LOG [--out FILE.csv]",
          .options = TSR_OPT_NCCL_LOG | TSR_OPT_OUT_FILE | TSR_OPT_ON | TSR_OPT_RANKS | TSR_OPT_GPU |
@@ -406,9 +411,9 @@ const struct tsr_command tsr_commands[] = {
          "  tessera calibrate rank0.json.gz --out my-gpu\n"
          "  tessera calibrate --nccl-log all_reduce_perf.log --out my-cluster.csv"}},
 
-    {.run = tsr_cmd_validate, .place = 15, .usage = {
+    {.run = tsr_cmd_validate, .place = 6, .group = TSR_GROUP_TRUST, .usage = {
          .name = "validate",
-         .line = "predict the rows of a published table and compare them with what was measured",
+         .line = "predict a published table, and compare with what was measured",
          .synopsis = "FILE.csv [--out DIR] [options]",
          .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_OUT | TSR_OPT_JOBS | TSR_OPT_CONDITIONS |
                     TSR_OPT_STRICT,

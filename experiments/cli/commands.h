@@ -5,13 +5,24 @@
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 
+/* What a subcommand is for: the sections of the first help screen. */
+enum tsr_command_group {
+    TSR_GROUP_ASK,
+    TSR_GROUP_TRUST,
+    TSR_GROUP_RUN,
+    TSR_GROUP_INSPECT,
+    TSR_GROUP_MORE, /* only in `help all` */
+    TSR_N_GROUPS
+};
+
 struct tsr_command {
     tsr_command_fn run;
-    int place; /* in the lists of errors, counted from 1 */
+    int place; /* in lists, counted from 1; those of a group follow each other */
+    enum tsr_command_group group;
     struct tsr_usage usage;
 };
 
-/* In the order of the overview; the last one has no `run`. */
+/* The last one has no `run`. */
 extern const struct tsr_command tsr_commands[];
 
 #endif

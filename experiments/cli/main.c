@@ -48,14 +48,6 @@ static void list_names(const char *names[MOST_NAMES], char line[LIST_BYTES])
         snprintf(line + strlen(line), LIST_BYTES - strlen(line), "%s%s", i ? ", " : "", names[i]);
 }
 
-static tsr_status no_command(void)
-{
-    const char *names[MOST_NAMES];
-    char line[LIST_BYTES];
-    list_names(names, line);
-    return tsr_fail(TSR_ECONFIG, "no subcommand given; allowed: %s", line);
-}
-
 static tsr_status unknown_command(const char *name)
 {
     const char *names[MOST_NAMES];
@@ -68,26 +60,46 @@ static tsr_status unknown_command(const char *name)
 
 /* ---- help ------------------------------------------------------------------------------------ */
 
-static void print_overview(FILE *out)
+static const char *const group_heads[TSR_N_GROUPS] = {
+    [TSR_GROUP_ASK] = "Ask: simulated, on any machine, from one file of strategies",
+    [TSR_GROUP_TRUST] = "Trust: how far the figures hold, and on what they rest",
+    [TSR_GROUP_RUN] = "Run",
+    [TSR_GROUP_INSPECT] = "Inspect",
+    [TSR_GROUP_MORE] = "More"};
+
+static void print_group(FILE *out, enum tsr_command_group group)
 {
-    fprintf(out, "tessera: sharded data-parallel training that you can study before you pay for "
-                 "it.\n\nUsage: tessera SUBCOMMAND FILE [options]\n\n");
-    for (const struct tsr_command *c = tsr_commands; c->run; c++)
-        fprintf(out, "  %-9s %s\n", c->usage.name, c->usage.line);
+    fprintf(out, "%s\n", group_heads[group]);
+    for (int place = 1; place < MOST_NAMES; place++)
+        for (const struct tsr_command *c = tsr_commands; c->run; c++)
+            if (c->place == place && c->group == group)
+                fprintf(out, "  %-11s  %s\n", c->usage.name, c->usage.line);
+    fputc('\n', out);
+}
+
+/* The first help screen; all: also the subcommands that few need. */
+static void print_overview(FILE *out, bool all)
+{
+    fputs("tessera: predicts time and memory of sharded training in PyTorch.\n\nUsage: tessera "
+          "SUBCOMMAND FILE [options]\n\n",
+          out);
+    for (int group = 0; group < (all ? TSR_N_GROUPS : TSR_GROUP_MORE); group++)
+        print_group(out, (enum tsr_command_group)group);
     fprintf(out,
-            "  %-9s %s\n"
-            "\n"
+            "Help\n"
             "  tessera help SUBCOMMAND   options and examples\n"
+            "%s"
             "  tessera help keys         every key of an experiment file\n"
             "  tessera help man          the manual page; bash, zsh, fish: what they complete\n"
             "  tessera --version\n"
             "\n"
-            "Start with: tessera compare experiments/flagship/dgx-h100-8.yaml --out out/flagship\n"
+            "Start with: tessera compare experiments/flagship/dgx-h100-8.yaml --out out\n"
             "\n"
-            "Exit status: 0 ok, 1 the machine failed, 2 a mistake in a file or option, 3 does not\n"
-            "fit into memory, 4 a defect was found, 75 a peer was lost (a restart may help).\n"
+            "Exit status: 0 ok, 1 the machine failed, 2 a mistake in a file or option, 3 does\n"
+            "not fit into memory, 4 a defect was found, 75 a peer was lost (a restart helps).\n"
             "Data goes to stdout, remarks and errors to stderr.\n",
-            "help", "this text, or that of a subcommand");
+            all ? ""
+                : "  tessera help all          also sim, program, memory, goodput, jobs, ...\n");
 }
 
 static void print_section(FILE *out, const char *name, char *section, size_t size)
@@ -139,8 +151,8 @@ static bool print_manual(const char *topic)
 
 static tsr_status help(const char *topic)
 {
-    if (!topic || !strcmp(topic, "help")) {
-        print_overview(stdout);
+    if (!topic || !strcmp(topic, "help") || !strcmp(topic, "all")) {
+        print_overview(stdout, topic && !strcmp(topic, "all"));
         return TSR_OK;
     }
     if (!strcmp(topic, "keys"))
@@ -190,6 +202,6 @@ int main(int argc, char **argv)
     (void)signal(SIGXFSZ, SIG_IGN); /* a limit of the file size is an error of a write */
     tsr_progress_listen();
     if (argc < 2)
-        return tsr_finish(no_command(), TSR_EXIT_USER);
+        return tsr_finish(help(NULL), TSR_EXIT_OK);
     return dispatch(argc - 1, argv + 1);
 }

@@ -4,15 +4,25 @@
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 
 works --help
-has "$out" compare inspect program "Exit status" "Usage"
+has "$out" compare inspect "Exit status" "Usage" "help all"
+checks=$((checks + 1))
+grep '^[A-Z][a-z]*\(:\|$\)' "$out" | sed 's/:.*//' | tr '\n' ' ' | grep -q '^Usage Ask Trust Run Inspect Help ' ||
+    complain "the groups of the first screen: $(grep '^[A-Z]' "$out")"
+[ "$(wc -l <"$out")" -lt 40 ] || complain "the first help screen is no screen"
+awk 'length($0) > 82 { n++ } END { exit n > 0 }' "$out" || complain "the first help screen is wider than 82 columns"
+grep -q '^  goodput ' "$out" && complain "the first screen has what few need"
 cp "$out" "$tmp/overview"
-for way in -h help; do
+for way in -h help ""; do # nothing at all asks for help, too
+    # shellcheck disable=SC2086
     works $way
     same "$out" "$tmp/overview"
 done
+works help all
+cp "$out" "$tmp/all"
+has "$out" program goodput "  jobs " "Ask:" "More"
 works --version
 has "$out" "tessera "
-commands=$(sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' "$tmp/overview" | grep -v -x -e help -e tessera)
+commands=$(sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' "$tmp/all" | grep -v -x -e help -e tessera)
 for command in $commands; do
     works help "$command"
     has "$out" "tessera $command" Example
@@ -34,9 +44,7 @@ while read -r key; do
 done <"$tmp/printed"
 has "$tmp/keys" "precision.reduce" "default f32" "allowed: none, f32, bf16 or f16" "microseconds"
 
-# Both lists of errors are whole.
-# shellcheck disable=SC2086
-fails 2 "no subcommand" $commands "jobs, help" --
+# The list of errors is whole.
 # shellcheck disable=SC2086
 fails 2 '"comparre"' "nearest: compare" $commands "jobs, help" -- comparre
 fails 2 '"kyes"' -- help kyes

@@ -9,8 +9,8 @@ for topic in man bash zsh fish; do
 done
 
 # Every subcommand and every option of its help is in each.
-works help
-sed -n '/^  compare /,/^  help /s/^  \([a-z]*\) .*/\1/p' "$out" | grep -v '^help$' >"$tmp/commands"
+works help all
+sed -n '/^Help$/q;s/^  \([a-z]*\) .*/\1/p' "$out" >"$tmp/commands"
 [ "$(wc -l <"$tmp/commands")" -gt 15 ] || complain "hardly a subcommand"
 sed 's/\\-/-/g; s/\\f[BRI]//g' "$tmp/man" >"$tmp/plain"
 while read -r command; do

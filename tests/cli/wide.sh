@@ -62,7 +62,7 @@ has "$out" "| fsdp *"
 narrow validate experiments/validation/llmc.csv
 has "$out" "NOT MODELLED"
 
-for command in $("$TESSERA" help | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v -x -e help -e tessera); do
+for command in $("$TESSERA" help all | sed -n 's/^  \([a-z]*\)  *[a-z].*/\1/p' | grep -v -x -e help -e tessera); do
     narrow help "$command"
 done
 

@@ -337,9 +337,25 @@ bool tsr_usage_option(const struct tsr_usage *usage, size_t i, struct tsr_option
     return false;
 }
 
+/* Writes a text whose paragraphs become lines, which the page breaks where it is as wide as that.
+ * Lines that begin with blanks stay lines. */
+static void put_paragraphs(FILE *out, const char *text)
+{
+    while (*text) {
+        size_t n = strcspn(text, "\n");
+        bool plain = n > 0 && text[0] != ' ';
+        (void)fwrite(text, 1, n, out);
+        text += n;
+        if (*text == '\n')
+            text++;
+        fputc(plain && *text && !strchr(" \n", *text) ? ' ' : '\n', out);
+    }
+}
+
 void tsr_usage_print(FILE *out, const struct tsr_usage *usage)
 {
-    fprintf(out, "tessera %s %s\n\n%s\n", usage->name, usage->synopsis, usage->text);
+    fprintf(out, "tessera %s %s\n\n", usage->name, usage->synopsis);
+    put_paragraphs(out, usage->text);
     if (usage->options)
         fprintf(out, "\nOptions\n");
     for (size_t i = 0; i < N_OPTIONS; i++) {
