@@ -303,14 +303,15 @@ const struct tsr_command tsr_commands[] = {
          .line = "search for the fastest strategies, or the largest size, that fit",
          .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
          .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
-                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON | TSR_OPT_EMIT,
+                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON | TSR_OPT_EMIT | TSR_OPT_ALLOW,
          .formats = "md, csv or json (default md)",
          .text =
          "Tries every combination of some settings on top of one strategy. Prints the N fastest that\n"
          "fit the memory budget (--top) and the Pareto front of time per token and peak memory, each\n"
          "with the command that repeats it. `plan: {budget_gib: N, space: {KEY: [values]}}` in the file\n"
          "says what is tried and what may be used; without it: a default space, and the card's usable\n"
-         "memory.\n"
+         "memory. Rows that need more than the strategy (torch.compile, a loss in chunks, another API)\n"
+         "are marked and come last, unless --allow names it, or `plan: {allow: [...]}`.\n"
          "What cannot fit is not emitted and what cannot win is not simulated; nothing is lost by that\n"
          "(--exhaustive does without). With --max: the largest value that fits. With --out: plan.csv,\n"
          "summary.json, a picture and report.html. Ctrl-C ends the search and prints the best so far;\n"

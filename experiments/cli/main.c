@@ -124,7 +124,7 @@ static tsr_status print_keys(FILE *out)
             "model: X, mesh: X and checkpoint: X are short for model.name, mesh.shape and\n"
             "checkpoint.every. At the top only: title; strategies: {NAME: {keys}};\n"
             "sweeps: {KEY: [values]}, which runs every strategy with every combination;\n"
-            "plan: {budget_gib: N, space: {KEY: [values]}}, for `tessera plan`;\n"
+            "plan: {budget_gib: N, space: {KEY: [values]}, allow: [...]}, for `tessera plan`;\n"
             "jobs: [{strategy: NAME, nodes: [N, ...]}], for `tessera jobs`.\n");
     for (size_t i = 0; i < tsr_n_keys(); i++) {
         const struct tsr_key *key = &tsr_keys[i];

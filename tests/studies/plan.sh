@@ -62,6 +62,9 @@ agrees --strategy own --top 4 --set 'plan.space={batch: [2, 1], wrap: [block, ro
 agrees --strategy ddp --top 2 --set 'plan.space={batch: [1, 2, 4], ddp.bucket_cap_mb: [0, 5], checkpoint.every: [none, full]}'
 agrees --top 2 --set cluster=dgx-h100-2 --set world=16 \
     --set 'plan.space={mesh: [null, [2, 8], [4, 4], [8, 2]], batch: [1, 4], reshard_after_forward: [null, false, 4]}'
+# What needs another stack is ranked behind, and takes no place from what needs none.
+agrees --top 1 --set model=llama-3.1-8b --set model.layers=1 --set 'plan.allow=[]' \
+    --set 'plan.space={batch: [1, 4], checkpoint: [none, full], loss.chunks: [1, 8], dialect: [eager, compile]}'
 agrees --set cluster=pcie-l40s-8 --set 'sim.host_scale=8' --top 1 \
     --set 'plan.space={batch: [1, 2, 16], backward_prefetch: [0, 2], forward_prefetch: [0, 1]}'
 [ $emitted_less -ge 1 ] || complain "nothing was ever left out of the emission"
@@ -133,6 +136,17 @@ works plan "$small" --strategy own --set 'plan.space={batch: [4], precision.redu
 has "$out" strategies.own.batch=4 strategies.own.precision.reduce=bf16
 works plan "$small" --set 'sweeps={batch: [1, 2]}' --set 'plan.space={seq: [64, 128]}' --format csv
 has "$out" "sweeps=null" "seq=64"
+
+# Rows that need more than the strategy does are marked and last, unless that was asked for.
+works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [1, 8]}' --set 'plan.allow=[]' --format csv
+[ "$(sed 's/.*,\([a-z]*\)$/\1/' "$out" | tr '\n' ' ')" = "marked no yes yes yes " ] || complain "plan.allow=[]: not one row before three marked ones"
+has "$out" ',compile,yes' '"compile, loss.chunks",yes' ',loss.chunks,yes'
+works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [1, 8]}' --allow loss.chunks --format json
+has "$out" '"marked": true' '"needs": [' '"compile"'
+[ "$(grep -c '"marked": false' "$out")" = 2 ] || complain "--allow loss.chunks: not two rows without a mark"
+works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [1, 8]}'
+[ "$(sed -n 's/^| *1 |.*| \([a-z.]*\) *|$/\1/p' "$out")" = compile ] || complain "dialect is named in plan.space, but compile is not first"
+fails 2 'plan.allow: found compil;' "allowed: all, or a list of api, compile" -- plan "$small" --allow compil
 
 # Combinations that are refused are counted and left out; a value that is never possible is a mistake.
 works plan "$small" --set 'plan.space={mesh: [[4], [2, 2]], reshard_after_forward: [null, 4]}'
@@ -277,7 +291,7 @@ for value in 0 -1 many '[1]' .inf 9999999999; do
     fails 2 "plan.budget_gib" "a number above 0" -- plan "$small" --set "plan.budget_gib=$value"
 done
 fails 2 "plan: found 3" "a mapping" -- plan "$small" --set plan=3
-fails 2 'plan: unknown key "budget"; nearest: "budget_gib"' "budget_gib or space" -- plan "$small" --set plan.budget=3
+fails 2 'plan: unknown key "budget"; nearest: "budget_gib"' "budget_gib, space or allow" -- plan "$small" --set plan.budget=3
 fails 2 "plan.space: found 3" "a mapping" -- plan "$small" --set plan.space=3
 fails 2 "plan.space: found an empty" -- plan "$small" --set 'plan.space={}'
 fails 2 "plan.space.batch: found 4" "a list" -- plan "$small" --set 'plan.space={batch: 4}'

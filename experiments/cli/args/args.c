@@ -100,6 +100,8 @@ static const struct option {
     {TSR_OPT_MTBF, "--mtbf-hours", 0, "H", "short for --set goodput.node_mtbf_hours=H", 0, 0, 0},
     {TSR_OPT_CKPT, "--checkpoint-minutes", 0, "M", "short for --set goodput.checkpoint_minutes=M",
      0, 0, 0},
+    {TSR_OPT_ALLOW, "--allow", 0, "WHAT,...",
+     "short for --set plan.allow=[WHAT,...]: all, or compile, loss.chunks, ...", 0, 0, 0},
     {TSR_OPT_EMIT, "--emit", 0, "torch|torchtitan|accelerate",
      "each strategy as code for PyTorch into DIR", AT(emit), 0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
@@ -183,16 +185,19 @@ static const char *key_of(uint64_t id)
     return id == TSR_OPT_SAMPLES ? "sim.samples"
            : id == TSR_OPT_MTBF  ? "goodput.node_mtbf_hours"
            : id == TSR_OPT_CKPT  ? "goodput.checkpoint_minutes"
+           : id == TSR_OPT_ALLOW ? "plan.allow"
                                  : NULL;
 }
 
 static tsr_status take_shorthand(const struct option *o, const char *value, struct tsr_args *out)
 {
     size_t n = sizeof out->shorthands / sizeof out->shorthands[0];
-    if (out->n_shorthands == n || strlen(value) > 24)
-        return tsr_fail(TSR_ECONFIG, "%s: found %s; allowed: a number, once", o->name, value);
+    bool is_list = o->id == TSR_OPT_ALLOW;
+    if (out->n_shorthands == n || strlen(value) > (is_list ? 96 : 24))
+        return tsr_fail(TSR_ECONFIG, "%s: found %s; allowed: a %s, once", o->name, value,
+                        is_list ? "list" : "number");
     char *set = out->shorthands[out->n_shorthands++];
-    snprintf(set, sizeof out->shorthands[0], "%s=%s", key_of(o->id), value);
+    snprintf(set, sizeof out->shorthands[0], is_list ? "%s=[%s]" : "%s=%s", key_of(o->id), value);
     return add_set(set, out);
 }
 

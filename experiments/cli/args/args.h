@@ -56,6 +56,7 @@
 #define TSR_OPT_CKPT       (UINT64_C(1) << 57)
 #define TSR_OPT_SAMPLES    (UINT64_C(1) << 55)
 #define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
+#define TSR_OPT_ALLOW      (UINT64_C(1) << 48)
 #define TSR_OPT_GPU        (UINT64_C(1) << 58)
 #define TSR_OPT_COMM       (UINT64_C(1) << 59)
 #define TSR_OPT_FORCE_NCCL (UINT64_C(1) << 60)
@@ -92,18 +93,18 @@ struct tsr_args {
     uint64_t gpu;
     bool has_gpu, has_rank, force_nccl, deterministic;
     const char *comm, *graphs;
-    bool shuffle;           /* corpus */
-    const char *dtype;      /* export */
-    const char *measured;   /* compare: folder of a run */
-    const char *part;       /* compare: "I/N" or "auto" */
-    const char *emit[2];    /* compare, plan: format and folder of code; NULL: none */
-    bool merge;             /* compare: the files are folders of parts */
-    const char *conditions; /* validate */
-    bool strict;            /* validate */
-    const char *nccl_log;   /* calibrate */
-    bool leave_one_out;     /* kernels */
-    const char *sizes;      /* collectives */
-    char shorthands[3][64]; /* "sim.samples=N", which is among the sets then, ... */
+    bool shuffle;            /* corpus */
+    const char *dtype;       /* export */
+    const char *measured;    /* compare: folder of a run */
+    const char *part;        /* compare: "I/N" or "auto" */
+    const char *emit[2];     /* compare, plan: format and folder of code; NULL: none */
+    bool merge;              /* compare: the files are folders of parts */
+    const char *conditions;  /* validate */
+    bool strict;             /* validate */
+    const char *nccl_log;    /* calibrate */
+    bool leave_one_out;      /* kernels */
+    const char *sizes;       /* collectives */
+    char shorthands[4][128]; /* "sim.samples=N", which is among the sets then, ... */
     size_t n_shorthands;
 };
 

@@ -16,7 +16,7 @@ struct row {
     const char *key;   /* "sim." stands for all that begin so */
     const char *value; /* of that value alone; NULL: of any */
     enum whose whose[TSR_N_CODES];
-    const char *note; /* beside LACKS */
+    const char *note; /* beside LACKS: what to do instead; beside YOURS: what is to be brought */
 };
 
 static const char own_option[] = "an option of tessera's own (engine/fsdp/OPTIONS.md)";
@@ -58,12 +58,16 @@ static const struct row rows[] = {
     {"precision.", NULL, {SAID, SAID, SAID}, NULL}, /* reduce: torchtitan.c, accelerate.c */
     {"optimizer.name", "adamw", {YOURS, SAID, YOURS}, NULL},
     {"optimizer.name", NULL, {YOURS, LACKS, YOURS}, "torchtitan has Adam and AdamW"},
-    {"optimizer.variant", "decoupled", {YOURS, LACKS, YOURS}, "composer's"},
-    {"optimizer.variant", "decoupled_read", {YOURS, LACKS, YOURS}, "composer's"},
+    {"optimizer.variant", "decoupled", {YOURS, LACKS, YOURS}, "composer's DecoupledAdamW"},
+    {"optimizer.variant", "decoupled_read", {YOURS, LACKS, YOURS}, "composer's DecoupledAdamW"},
     {"optimizer.variant", NULL, {YOURS, SAID, YOURS}, NULL},
     {"optimizer.", NULL, {YOURS, YOURS, YOURS}, NULL},
     {"clip", NULL, {YOURS, SAID, YOURS}, NULL},
     {"clip_variant", NULL, {YOURS, YOURS, YOURS}, NULL},
+    {"loss.kernel", "eager", {YOURS, YOURS, YOURS}, NULL},
+    {"loss.kernel", NULL, {YOURS, YOURS, YOURS}, "the cross-entropy of flash-attn, called by your loss"},
+    {"loss.chunks", "1", {YOURS, YOURS, YOURS}, NULL},
+    {"loss.chunks", NULL, {YOURS, YOURS, YOURS}, "your step computes the head, the loss and their gradients for one chunk of tokens after the other"},
     {"loss.", NULL, {YOURS, YOURS, YOURS}, NULL},
     {"sync_each_step", NULL, {YOURS, YOURS, YOURS}, NULL},
     {"checkpoint.every", NULL, {SAID, SAID, SAID}, NULL},
@@ -80,7 +84,7 @@ static const struct row rows[] = {
     {"dialect", "compile", {SAID, SAID, SAID}, NULL},
     {"dialect", NULL, {LACKS, LACKS, LACKS}, "kernels of tessera's own, which PyTorch has not"},
     {"compile.components", "[model]", {SAID, SAID, SAID}, NULL},
-    {"compile.components", NULL, {YOURS, SAID, YOURS}, NULL},
+    {"compile.components", NULL, {YOURS, SAID, YOURS}, "your loss function is given to torch.compile"},
     {"tp", "1", {SAID, SAID, SAID}, NULL},
     {"tp", NULL, {LACKS, SAID, SAID}, "cut the model with parallelize_module(model, mesh[\"tp\"], ...) first; the mesh has the dimension"},
     {"sequence_parallel", NULL, {YOURS, YOURS, YOURS}, NULL},
@@ -186,8 +190,9 @@ static tsr_status sort_keys(const struct tsr_code_job *code, struct scratch *scr
         if (!row)
             return tsr_fail(TSR_EDEFECT, "defect: key %s has no row in code/keys.c", key);
         enum whose whose = row->whose[code->format];
-        if (whose == LACKS)
-            tsr_code_comment(lacks, "# ", 2, "Not said: %s=%s: %s.", key, value, row->note);
+        if (whose == LACKS || (whose == YOURS && row->note))
+            tsr_code_comment(lacks, "# ", 2, "%s: %s=%s: %s.",
+                             whose == LACKS ? "Not said" : "You bring", key, value, row->note);
         else
             add_pair(&lists[whose], key, value);
     }

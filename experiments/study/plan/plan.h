@@ -12,6 +12,7 @@
 #ifndef TSR_STUDY_PLAN_H
 #define TSR_STUDY_PLAN_H
 
+#include "experiments/study/config/needs.h"
 #include "experiments/study/job/job.h"
 #include "experiments/study/plan/plan_eta.h"
 #include "experiments/study/plan/plan_result.h"
@@ -35,6 +36,7 @@ struct tsr_plan_value {
     bool is_base;      /* what the strategy has anyway: nothing to set */
     uint64_t size;     /* of batch and seq */
     size_t rank;       /* by size: 0 is the smallest of the axis */
+    unsigned needs;    /* set of 1 << enum tsr_need: those that it has and the strategy has not */
     bool was_possible; /* some configuration with it could be built */
 };
 
@@ -54,6 +56,7 @@ struct tsr_plan_axis {
 struct tsr_plan_space {
     bool is_default;
     unsigned api;     /* of the strategy */
+    unsigned allowed; /* set of 1 << enum tsr_need: what configurations may need unmarked */
     size_t n_axes, n; /* n: combinations */
     struct tsr_plan_axis axes[TSR_PLAN_MAX_AXES];
 };
@@ -86,6 +89,8 @@ size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **
 /* Does the default space leave combination `i` out, whose settings refuse each other? NULL: no; or
  * why. */
 const char *tsr_plan_excludes(const struct tsr_plan *plan, size_t i);
+/* Set of 1 << enum tsr_need: what combination `i` needs and the strategy does not. */
+unsigned tsr_plan_needs(const struct tsr_plan_space *space, size_t i);
 /* "batch=4, checkpoint.every=full"; "as in the file" without changes. */
 void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, size_t size);
 
@@ -120,6 +125,7 @@ struct tsr_plan_point {
     struct tsr_plan_measure *m;
     uint64_t need; /* bytes: the larger reserved peak */
     bool fits, front;
+    bool is_marked; /* it needs more than the strategy does, and that was not asked for */
     size_t changes; /* settings that differ from the strategy's */
     size_t like;    /* the configuration that stands for all with this key; its own index */
     size_t n_like;  /* configurations that this one stands for: equal programs, or equal figures */
@@ -143,7 +149,8 @@ struct tsr_plan {
     struct tsr_plan_counts counts;
     struct tsr_plan_eta eta;    /* costs until the last batch of work ended */
     struct tsr_plan_left left;  /* before the current batch */
-    size_t n_shown, *shown;     /* the fastest, and the front; fastest first */
+    size_t n_shown, *shown;     /* n_ranked without a mark, the fastest first, then the marked */
+    size_t n_ranked;            /* the fastest that are not marked, and their front */
     struct tsr_study_info info; /* of the base, for reports; its texts belong to the experiment */
 };
 
@@ -158,6 +165,34 @@ void tsr_plan_close(struct tsr_plan *plan);
 tsr_status tsr_plan_search(struct tsr_plan *plan) TSR_MUST_USE;
 /* One line: the smallest need that was found, and who has it. Returns TSR_EOOM. */
 tsr_status tsr_plan_nothing_fits(const struct tsr_plan *plan);
+
+/* ---- the order of configurations (plan_order.c) ---------------------------------------------- */
+
+/* What an order needs to know of a configuration. Smaller is before. */
+struct tsr_plan_place {
+    double time; /* seconds per token, rounded */
+    uint64_t need, allocated, key;
+    size_t changes, index;
+    bool is_new; /* nothing before it has the same figures */
+    bool is_marked;
+};
+
+/* Six digits: what prefetching changes in the twelfth digit is no difference. Rounding is
+ * monotonic, so a bound stays a bound. */
+double tsr_plan_round(double seconds);
+struct tsr_plan_place tsr_plan_place_of(const struct tsr_plan *plan, size_t i);
+bool tsr_plan_same_figures(const struct tsr_plan_place *a, const struct tsr_plan_place *b);
+/* For qsort(): by time, then by memory. Of equal figures those without a mark are before those with
+ * one, and then those that change less. */
+int tsr_plan_compare_places(const void *a, const void *b);
+/* Of emitted configurations with equal keys the one with the fewest changes stands for all. Counts
+ * them; places[space.n] is scratch. */
+void tsr_plan_find_equals(struct tsr_plan *plan, struct tsr_plan_place *places);
+/* Chooses what is shown of what was simulated and fits. Ranked first are the N fastest that are not
+ * marked, and the front of these: each needs less memory than all that are faster. Behind them
+ * come the marked of the N fastest of all. Of equal figures the first is shown. Sorts `done`. */
+tsr_status tsr_plan_choose(struct tsr_plan *plan, struct tsr_plan_place *done,
+                           size_t n) TSR_MUST_USE;
 
 /* ---- what is known of configurations that were not emitted (plan_bounds.c) --------------------
  */
@@ -257,7 +292,7 @@ void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *co
                           size_t n);
 /* `format`: md, wide (with all columns), csv or json. */
 tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *format) TSR_MUST_USE;
-/* plan_report.c: plan.csv, summary.json and the picture in a folder. */
+/* plan_files.c: plan.csv, summary.json and the picture in a folder. */
 tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir) TSR_MUST_USE;
 
 /* plan_max.c: solves for the largest batch, seq or number of layers. That none fits is TSR_EOOM,

@@ -48,13 +48,17 @@ static tsr_status check_keys(const struct tsr_yaml_node *node)
     if (tsr_node_is_null(node))
         return TSR_OK;
     if (node->kind != TSR_NODE_MAP)
-        return tsr_node_error(node,
-                              "plan: found %s; allowed: a mapping with keys budget_gib, space",
-                              tsr_node_show(node));
-    static const char *const keys[] = {"budget_gib", "space", NULL};
-    for (size_t i = 0; i < node->n; i++)
-        if (strcmp(node->items[i]->key, keys[0]) != 0 && strcmp(node->items[i]->key, keys[1]) != 0)
+        return tsr_node_error(
+            node, "plan: found %s; allowed: a mapping with keys budget_gib, space, allow",
+            tsr_node_show(node));
+    static const char *const keys[] = {"budget_gib", "space", "allow", NULL};
+    for (size_t i = 0; i < node->n; i++) {
+        size_t k = 0;
+        while (keys[k] && strcmp(node->items[i]->key, keys[k]) != 0)
+            k++;
+        if (!keys[k])
             return tsr_unknown_key(node->items[i], "plan", keys);
+    }
     return TSR_OK;
 }
 

@@ -71,19 +71,23 @@ static json_t *shown(const struct tsr_plan *plan)
         {"exposed", "exposed", "s"},
         {"front", "front", "flag"},
         {"alike", "alike", "1"},
+        {"stack", "stack", "text"},
         {"command", "command", "text"},
         {NULL, NULL, NULL},
     };
     json_t *table = tsr_html_table("plan", "The fastest that fit, and the front", columns);
     for (size_t k = 0; k < plan->n_shown; k++) {
         struct tsr_plan_row r;
+        char needs[128];
         tsr_plan_row_of(plan, k, &r);
-        tsr_html_row(
-            table, json_pack("[o, I, f, f, o, I, I, f, b, I, o]", tsr_html_text(r.settings),
-                             (json_int_t)k + 1, r.step_s, r.tokens_per_s,
-                             r.mfu >= 0 ? tsr_html_number(r.mfu) : json_null(),
-                             (json_int_t)r.allocated, (json_int_t)r.needed, r.exposed_s,
-                             (int)r.front, (json_int_t)r.alike, command_of(plan, plan->shown[k])));
+        tsr_needs_words(r.needs, needs, sizeof needs);
+        tsr_html_row(table,
+                     json_pack("[o, I, f, f, o, I, I, f, b, I, s, o]", tsr_html_text(r.settings),
+                               (json_int_t)k + 1, r.step_s, r.tokens_per_s,
+                               r.mfu >= 0 ? tsr_html_number(r.mfu) : json_null(),
+                               (json_int_t)r.allocated, (json_int_t)r.needed, r.exposed_s,
+                               (int)r.front, (json_int_t)r.alike, needs,
+                               command_of(plan, plan->shown[k])));
     }
     return table;
 }

@@ -14,7 +14,7 @@
 #include "experiments/study/report/validated.h"
 #include "sim/base/text.h"
 
-enum { N_COLUMNS = 10, CELL = 512 };
+enum { N_COLUMNS = 11, STACK = 9, CELL = 512 };
 
 static double gib(uint64_t bytes)
 {
@@ -35,6 +35,8 @@ void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row 
                                  .needed = point->need,
                                  .fits = row->fits,
                                  .front = point->front,
+                                 .needs = tsr_plan_needs(&plan->space, i),
+                                 .is_marked = point->is_marked,
                                  .alike = point->n_like - 1};
     tsr_plan_words(&plan->space, i, out->settings, sizeof out->settings);
     out->n_sets = tsr_plan_sets(&plan->space, i, out->sets);
@@ -98,7 +100,8 @@ static const struct column {
                         {"step ms", false, false},   {"tokens/s/GPU", false, false},
                         {"MFU %", false, true},      {"peak GiB", false, false},
                         {"needs GiB", false, false}, {"exposed ms", false, true},
-                        {"front", true, false},      {"alike", false, true}};
+                        {"front", true, false},      {"stack", true, false},
+                        {"alike", false, true}};
 
 static void fill(const struct tsr_plan *plan, size_t k, cell *cells)
 {
@@ -113,7 +116,8 @@ static void fill(const struct tsr_plan *plan, size_t k, cell *cells)
     snprintf(cells[6], CELL, "%.2f", gib(row.needed));
     snprintf(cells[7], CELL, "%.2f", row.exposed_s * 1e3);
     snprintf(cells[8], CELL, "%s", row.front ? "yes" : "");
-    snprintf(cells[9], CELL, "%zu", row.alike);
+    tsr_needs_words(row.needs, cells[STACK], CELL);
+    snprintf(cells[10], CELL, "%zu", row.alike);
     for (char *c = cells[1]; *c; c++)
         *c = *c == '|' ? '/' : *c; /* it would end the cell */
 }
@@ -216,6 +220,15 @@ static void put_nearest(FILE *out, const struct tsr_plan *plan)
         }
 }
 
+static void put_marked(FILE *out, const struct tsr_plan *plan)
+{
+    if (plan->n_shown > plan->n_ranked)
+        fputs(
+            "`stack`: what a row needs and the strategy of the file does not. Such rows are ranked "
+            "behind the others; --allow all, or some of these words, ranks them among them.\n",
+            out);
+}
+
 static void put_counts(FILE *out, const struct tsr_plan *plan)
 {
     const struct tsr_plan_counts *c = &plan->counts;
@@ -265,6 +278,7 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan, bool wide)
     put_nearest(out, plan);
     if (wide)
         put_over_peak(out, plan);
+    put_marked(out, plan);
     put_counts(out, plan);
     fprintf(out,
             "All times are simulated, for the device file %s; ordered by tokens per second.\n"
@@ -282,11 +296,11 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan, bool wide)
 static void put_csv(FILE *out, const struct tsr_plan *plan)
 {
     fputs("schema_version,rank,settings,step_time_s,tokens_per_s_per_gpu,mfu,peak_allocated_bytes,"
-          "needed_bytes,exposed_communication_s,fits,front,alike,command\n",
+          "needed_bytes,exposed_communication_s,fits,front,alike,command,needs,marked\n",
           out);
     for (size_t k = 0; k < plan->n_shown; k++) {
         struct tsr_plan_row row;
-        char *command = command_text(plan, plan->shown[k]);
+        char needs[128], *command = command_text(plan, plan->shown[k]);
         tsr_plan_row_of(plan, k, &row);
         fprintf(out, "1,%zu,", k + 1);
         tsr__put_csv(out, row.settings);
@@ -296,7 +310,10 @@ static void put_csv(FILE *out, const struct tsr_plan *plan)
         fprintf(out, ",%" PRIu64 ",%" PRIu64 ",%.9g,%s,%s,%zu,", row.allocated, row.needed,
                 row.exposed_s, tsr_fits_word(row.fits), row.front ? "yes" : "no", row.alike);
         tsr__put_csv(out, command ? command : "");
-        fputc('\n', out);
+        fputc(',', out);
+        tsr_needs_words(row.needs, needs, sizeof needs);
+        tsr__put_csv(out, needs);
+        fprintf(out, ",%s\n", row.is_marked ? "yes" : "no");
         free(command);
     }
 }
@@ -305,18 +322,22 @@ static json_t *point_json(const struct tsr_plan *plan, size_t k)
 {
     struct tsr_plan_row row;
     char *command = command_text(plan, plan->shown[k]);
-    json_t *list = json_array();
+    json_t *list = json_array(), *needs = json_array();
     tsr_plan_row_of(plan, k, &row);
+    for (unsigned i = 0; i < TSR_N_NEEDS; i++)
+        if (row.needs >> i & 1)
+            json_array_append_new(needs, json_string(tsr_words_need[i]));
     for (size_t i = 0; i < row.n_sets; i++)
         json_array_append_new(list, json_string(row.sets[i]));
     json_t *out = json_pack(
-        "{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:s, s:b, s:I, s:s}", "rank",
+        "{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:s, s:b, s:o, s:b, s:I, s:s}", "rank",
         (json_int_t)k + 1, "settings", row.settings, "set", list, "step_time_s", row.step_s,
         "tokens_per_s_per_gpu", row.tokens_per_s, "mfu",
         row.mfu >= 0 ? json_real(row.mfu) : json_null(), "peak_allocated_bytes",
         (json_int_t)row.allocated, "needed_bytes", (json_int_t)row.needed,
         "exposed_communication_s", row.exposed_s, "fits", 1, "verdict", tsr_fits_word(row.fits),
-        "front", (int)row.front, "alike", (json_int_t)row.alike, "command", command ? command : "");
+        "front", (int)row.front, "needs", needs, "marked", (int)row.is_marked, "alike",
+        (json_int_t)row.alike, "command", command ? command : "");
     free(command);
     return out;
 }
@@ -442,7 +463,12 @@ static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
         fputc(',', out);
     fputc(',', out);
     tsr__put_plain(out, row->failure);
-    fputc('\n', out);
+    fputc(',', out);
+    unsigned needs = tsr_plan_needs(&plan->space, i);
+    for (unsigned k = 0, n = 0; k < TSR_N_NEEDS; k++)
+        if (needs >> k & 1)
+            fprintf(out, "%s%s", n++ ? " " : "", tsr_words_need[k]);
+    fputs(point->is_marked ? ",yes\n" : ",no\n", out);
 }
 
 static tsr_status write_points(FILE *out, const void *user)
@@ -453,7 +479,7 @@ static tsr_status write_points(FILE *out, const void *user)
              "of what was emitted (bytes, bound) and simulated (seconds)");
     fputs("configuration,settings,state,alike_to,fits,front,peak_allocated_bytes,"
           "needed_bytes,least_time_per_token_s,time_per_token_s,step_time_s,host_verdict,"
-          "host_required_bytes_per_node,failure\n",
+          "host_required_bytes_per_node,failure,needs,marked\n",
           out);
     for (size_t i = 0; i < plan->space.n; i++)
         if (plan->points[i].state != TSR_PLAN_REPEATS)

@@ -28,12 +28,14 @@ struct tsr_plan_row {
     uint64_t allocated;                  /* bytes at the peak */
     uint64_t needed; /* bytes that the card must have: reserved, context, libraries, NCCL */
     int fits;        /* enum tsr_fits: TSR_FITS_YES or TSR_FITS_RETRIES */
-    bool front;      /* nothing else that fits is as fast and as small */
+    bool front;      /* nothing else that fits and has no mark is as fast and as small */
+    unsigned needs;  /* set of 1 << enum tsr_need (config/needs.h): what the strategy lacks */
+    bool is_marked;  /* some of that was not asked for: ranked behind those without a mark */
     size_t alike;    /* other configurations with the same figures */
 };
 
 struct tsr_plan;
-/* The k-th of those that are shown, the fastest first. */
+/* The k-th of those that are shown: those without a mark, the fastest first, then the marked. */
 void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row *out);
 
 /* What became of all configurations. */

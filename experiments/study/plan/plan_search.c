@@ -26,85 +26,6 @@ static bool stop(void)
     return tsr_interrupt_asked() != 0;
 }
 
-/* ---- equal programs ---------------------------------------------------------------------- */
-
-/* What an order needs to know of a configuration, for qsort(). */
-struct place {
-    double time; /* per token, rounded: see rounded() */
-    uint64_t need, allocated, key;
-    size_t changes, index;
-    bool is_new; /* nothing before it has the same figures */
-};
-
-/* Six digits: what prefetching changes in the twelfth digit is no difference. Rounding is
- * monotonic, so a bound stays a bound. */
-static double rounded(double seconds)
-{
-    char text[32];
-    snprintf(text, sizeof text, "%.6e", seconds);
-    return strtod(text, NULL);
-}
-
-static struct place place_of(const struct tsr_plan_point *point, size_t i)
-{
-    return (struct place){.time = rounded(tsr_plan_time(&point->m->row)),
-                          .need = point->need,
-                          .allocated = tsr_plan_allocated(&point->m->row),
-                          .changes = point->changes,
-                          .index = i};
-}
-
-static bool same_figures(const struct place *a, const struct place *b)
-{
-    return !(a->time < b->time || a->time > b->time) && a->need == b->need &&
-           a->allocated == b->allocated;
-}
-
-static int by_key(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    if (x->key != y->key)
-        return x->key < y->key ? -1 : 1;
-    if (x->changes != y->changes)
-        return x->changes < y->changes ? -1 : 1;
-    return (x->index > y->index) - (x->index < y->index);
-}
-
-static int by_time(const void *a, const void *b)
-{
-    const struct place *x = a, *y = b;
-    if (x->time < y->time || x->time > y->time)
-        return x->time < y->time ? -1 : 1;
-    if (x->need != y->need)
-        return x->need < y->need ? -1 : 1;
-    if (x->allocated != y->allocated)
-        return x->allocated < y->allocated ? -1 : 1;
-    if (x->changes != y->changes)
-        return x->changes < y->changes ? -1 : 1;
-    return (x->index > y->index) - (x->index < y->index);
-}
-
-/* Of those with equal keys the one with the fewest changes stands for all. */
-static void find_equals(struct tsr_plan *plan, struct place *places)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < plan->space.n; i++) {
-        struct tsr_plan_point *point = &plan->points[i];
-        if (tsr_plan_is_emitted(point))
-            places[n++] =
-                (struct place){.key = point->m->key, .changes = point->changes, .index = i};
-    }
-    if (n)
-        qsort(places, n, sizeof *places, by_key);
-    for (size_t i = 0; i < n; i++) {
-        struct tsr_plan_point *point = &plan->points[places[i].index];
-        bool first = i == 0 || places[i].key != places[i - 1].key;
-        point->like = first ? places[i].index : plan->points[places[i - 1].index].like;
-        plan->counts.distinct += first;
-        plan->counts.fitting += first && point->fits;
-    }
-}
-
 /* Sizes come from small to large: level 0 has the smallest batch and seq. */
 static size_t level_of(const struct tsr_plan_space *space, size_t i)
 {
@@ -121,24 +42,27 @@ static size_t level_of(const struct tsr_plan_space *space, size_t i)
 static double least_time(const struct tsr_plan *plan, size_t i)
 {
     double tokens = tsr_plan_tokens(plan, i);
-    return tokens > 0 ? rounded(tsr_plan_least_step(plan, i) / tokens) : 0;
+    return tokens > 0 ? tsr_plan_round(tsr_plan_least_step(plan, i) / tokens) : 0;
 }
 
 /* What was simulated and fits. */
 struct results {
-    struct place *items;
+    struct tsr_plan_place *items;
     size_t n;
 };
 
-/* No place among the fastest, none on the front? */
+/* No place among the fastest, none on the front? What is marked is on no front, and takes no place
+ * from what is not. */
 static bool is_beaten(const struct tsr_plan *plan, size_t i, const struct results *done)
 {
     double least = least_time(plan, i);
     uint64_t need = tsr_plan_least_need(plan, i);
     size_t faster = 0;
-    bool behind = false;
+    bool behind = plan->points[i].is_marked;
     for (size_t k = 0; k < done->n && !(behind && faster >= plan->options.top); k++) {
-        const struct place *other = &done->items[k];
+        const struct tsr_plan_place *other = &done->items[k];
+        if (other->is_marked && !plan->points[i].is_marked)
+            continue;
         faster += other->is_new && other->time < least;
         behind = behind || (other->time < least && other->need <= need) ||
                  (other->time <= least && other->need < need);
@@ -188,11 +112,11 @@ static bool leave_out(struct tsr_plan *plan, size_t i, const struct results *don
 
 /* ---- the search -------------------------------------------------------------------------- */
 
-static void add_place(struct results *done, struct place place)
+static void add_place(struct results *done, struct tsr_plan_place place)
 {
     place.is_new = true;
     for (size_t k = 0; k < done->n && place.is_new; k++)
-        place.is_new = !same_figures(&done->items[k], &place);
+        place.is_new = !tsr_plan_same_figures(&done->items[k], &place);
     done->items[done->n++] = place;
 }
 
@@ -252,7 +176,7 @@ static bool take_equal(struct tsr_plan *plan, size_t i, const struct results *do
 /* What may still win, by its bound: those with the least first. */
 static size_t choose_promising(struct tsr_plan *plan, const struct results *done, size_t *items)
 {
-    struct place best[ROUND];
+    struct tsr_plan_place best[ROUND];
     size_t n = 0;
     plan->left.open = plan->left.waiting = 0;
     for (size_t i = 0; i < plan->space.n; i++) {
@@ -264,14 +188,14 @@ static size_t choose_promising(struct tsr_plan *plan, const struct results *done
             continue;
         plan->left.open += is_new;
         plan->left.waiting += !is_new;
-        struct place place = {.time = least_time(plan, i),
-                              .need = tsr_plan_least_need(plan, i),
-                              .changes = point->changes,
-                              .index = i};
-        if (n == ROUND && by_time(&place, &best[ROUND - 1]) >= 0)
+        struct tsr_plan_place place = {.time = least_time(plan, i),
+                                       .need = tsr_plan_least_need(plan, i),
+                                       .changes = point->changes,
+                                       .index = i};
+        if (n == ROUND && tsr_plan_compare_places(&place, &best[ROUND - 1]) >= 0)
             continue;
         size_t at = n < ROUND ? n++ : ROUND - 1;
-        for (; at > 0 && by_time(&place, &best[at - 1]) < 0; at--)
+        for (; at > 0 && tsr_plan_compare_places(&place, &best[at - 1]) < 0; at--)
             best[at] = best[at - 1];
         best[at] = place;
     }
@@ -293,7 +217,7 @@ static tsr_status go_on(struct tsr_plan *plan, const size_t *items, size_t n, st
         if (is_new)
             fresh[n_fresh++] = i;
         else if (take_equal(plan, i, done))
-            add_place(done, place_of(&plan->points[i], i));
+            add_place(done, tsr_plan_place_of(plan, i));
         else if (!waits)
             timed[n_timed++] = i;
     }
@@ -305,7 +229,7 @@ static tsr_status go_on(struct tsr_plan *plan, const size_t *items, size_t n, st
     plan->counts.sim_s += tsr_plan_now() - start;
     for (size_t k = 0; k < n_timed; k++)
         if (plan->points[timed[k]].state == TSR_PLAN_SIMULATED)
-            add_place(done, place_of(&plan->points[timed[k]], timed[k]));
+            add_place(done, tsr_plan_place_of(plan, timed[k]));
     return TSR_OK;
 }
 
@@ -313,19 +237,19 @@ static tsr_status go_on(struct tsr_plan *plan, const size_t *items, size_t n, st
  */
 static size_t choose_seen(const struct tsr_plan *plan, const struct results *done, size_t *items)
 {
-    struct place best[2];
+    struct tsr_plan_place best[2];
     size_t n = 0;
     for (size_t i = 0; i < plan->space.n && !stop(); i++) {
         const struct tsr_plan_point *point = &plan->points[i];
         if (point->state != TSR_PLAN_EMITTED || !point->fits || is_beaten(plan, i, done))
             continue;
-        struct place place = {.time = least_time(plan, i),
-                              .need = point->need,
-                              .changes = point->changes,
-                              .index = i};
-        if (n < 2 || by_time(&place, &best[1]) < 0)
+        struct tsr_plan_place place = {.time = least_time(plan, i),
+                                       .need = point->need,
+                                       .changes = point->changes,
+                                       .index = i};
+        if (n < 2 || tsr_plan_compare_places(&place, &best[1]) < 0)
             best[n < 2 ? n++ : 1] = place;
-        if (n == 2 && by_time(&best[1], &best[0]) < 0) {
+        if (n == 2 && tsr_plan_compare_places(&best[1], &best[0]) < 0) {
             place = best[0];
             best[0] = best[1];
             best[1] = place;
@@ -428,7 +352,7 @@ static tsr_status try_everything(struct tsr_plan *plan, size_t *items, struct re
     plan->counts.sim_s = tsr_plan_now() - start;
     for (size_t k = 0; k < n; k++)
         if (plan->points[items[k]].state == TSR_PLAN_SIMULATED && plan->points[items[k]].fits)
-            add_place(done, place_of(&plan->points[items[k]], items[k]));
+            add_place(done, tsr_plan_place_of(plan, items[k]));
     return TSR_OK;
 }
 
@@ -440,35 +364,7 @@ static tsr_status check_everything(const struct tsr_plan *plan)
     return TSR_OK;
 }
 
-/* ---- what is shown ----------------------------------------------------------------------- */
-
-/* The fastest first: who needs less than all before is on the front. Of equal figures the first,
- * which changes least, is shown. */
-static tsr_status choose(struct tsr_plan *plan, struct place *done, size_t n)
-{
-    uint64_t least = UINT64_MAX;
-    size_t different = 0;
-    const struct place *first = NULL;
-    if (n)
-        qsort(done, n, sizeof *done, by_time);
-    plan->shown = calloc(n + 1, sizeof *plan->shown);
-    if (!plan->shown)
-        return tsr_no_memory(NULL);
-    for (size_t k = 0; k < n; k++) {
-        struct tsr_plan_point *point = &plan->points[done[k].index];
-        if (first && same_figures(first, &done[k])) {
-            plan->points[first->index].n_like++;
-            continue;
-        }
-        first = &done[k];
-        point->n_like = 1;
-        point->front = done[k].need < least;
-        least = point->front ? done[k].need : least;
-        if (different++ < plan->options.top || point->front)
-            plan->shown[plan->n_shown++] = done[k].index;
-    }
-    return TSR_OK;
-}
+/* ---- the whole search ------------------------------------------------------------------ */
 
 /* What the default space leaves out, and how many settings each one changes. */
 static void begin(struct tsr_plan *plan)
@@ -477,6 +373,7 @@ static void begin(struct tsr_plan *plan)
     for (size_t i = 0; i < plan->space.n; i++) {
         plan->points[i].changes = tsr_plan_sets(&plan->space, i, sets);
         plan->points[i].like = i;
+        plan->points[i].is_marked = tsr_plan_needs(&plan->space, i) & ~plan->space.allowed;
         if (tsr_plan_repeats(&plan->space, i)) {
             plan->points[i].state = TSR_PLAN_REPEATS;
             plan->counts.repeats++;
@@ -520,7 +417,7 @@ tsr_status tsr_plan_search(struct tsr_plan *plan)
     size_t n = plan->space.n;
     struct results done = {.items = calloc(n, sizeof *done.items)};
     size_t *best = calloc(n, sizeof *best), *items = calloc(n, sizeof *items);
-    struct place *places = calloc(n, sizeof *places);
+    struct tsr_plan_place *places = calloc(n, sizeof *places);
     plan->points = calloc(n, sizeof *plan->points);
     tsr_status status = plan->points && best && items && places && done.items
                             ? tsr_plan_bounds_create(plan)
@@ -530,11 +427,11 @@ tsr_status tsr_plan_search(struct tsr_plan *plan)
     if (status == TSR_OK)
         status = search(plan, best, items, &done);
     if (status == TSR_OK) {
-        find_equals(plan, places);
+        tsr_plan_find_equals(plan, places);
         status = plan->options.exhaustive ? check_everything(plan) : TSR_OK;
     }
     if (status == TSR_OK)
-        status = choose(plan, done.items, done.n);
+        status = tsr_plan_choose(plan, done.items, done.n);
     free(best);
     free(items);
     free(places);

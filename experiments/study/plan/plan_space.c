@@ -82,19 +82,20 @@ const char *tsr_plan_set(struct tsr_experiment *experiment, const struct tsr_str
     return tsr_arena_printf(arena, "strategies.%s.%s=%s", base->name, key, text);
 }
 
-/* Does the value leave every key as the strategy has it? */
-static tsr_status is_base(struct tsr_experiment *experiment, const struct tsr_strategy *base,
-                          const char *key, const char *text, bool *out)
+/* Finds whether the value leaves every key as the strategy has it, and what it needs beyond it. */
+static tsr_status look_at_value(struct tsr_experiment *experiment, const struct tsr_strategy *base,
+                                const char *key, struct tsr_plan_value *value)
 {
-    struct tsr_variant variant = {.n = 1, .set = {{key, text}}};
+    struct tsr_variant variant = {.n = 1, .set = {{key, value->text}}};
     struct tsr_strategy changed;
     char now[MAX_TEXT], then[MAX_TEXT];
     TSR_TRY(tsr_variant_apply(experiment, base, &variant, &changed));
-    *out = true;
-    for (size_t i = 0; i < tsr_n_keys() && *out; i++) {
+    value->needs = tsr_needs_beyond(&changed.settings, &base->settings);
+    value->is_base = true;
+    for (size_t i = 0; i < tsr_n_keys() && value->is_base; i++) {
         TSR_TRY(tsr_key_format(&tsr_keys[i], &base->settings, then, sizeof then));
         TSR_TRY(tsr_key_format(&tsr_keys[i], &changed.settings, now, sizeof now));
-        *out = !strcmp(now, then);
+        value->is_base = !strcmp(now, then);
     }
     return TSR_OK;
 }
@@ -130,7 +131,7 @@ tsr_status tsr_plan_add_axis(struct tsr_experiment *experiment, const struct tsr
                                          .set = tsr_plan_set(experiment, base, key, texts[i])};
         if (!value->set)
             return tsr_no_memory(NULL);
-        TSR_TRY(is_base(experiment, base, key, texts[i], &value->is_base));
+        TSR_TRY(look_at_value(experiment, base, key, value));
         if (value->is_base && axis->base == SIZE_MAX)
             axis->base = i;
         if (axis->is_size)
@@ -253,6 +254,33 @@ static tsr_status check_readers(const struct tsr_plan_space *space)
     return TSR_OK;
 }
 
+/* Reads `plan.allow`. Without it a space of the file may need whatever it names, and the default
+ * one nothing. */
+static tsr_status read_allowed(const struct tsr_yaml_node *plan, struct tsr_plan_space *out)
+{
+    const struct tsr_yaml_node *list = tsr_node_get(plan, "allow");
+    bool is_list = list && list->kind == TSR_NODE_SEQ;
+    for (size_t k = 0; tsr_node_is_null(list) && k < out->n_axes && !out->is_default; k++)
+        for (size_t v = 0; v < out->axes[k].n; v++)
+            out->allowed |= out->axes[k].values[v].needs;
+    for (size_t i = 0; !tsr_node_is_null(list) && i < (is_list ? list->n : 1); i++) {
+        const struct tsr_yaml_node *item = is_list ? list->items[i] : list;
+        const char *word = item->kind == TSR_NODE_SCALAR ? item->text : "";
+        unsigned need = 0;
+        while (need < TSR_N_NEEDS && strcmp(word, tsr_words_need[need]) != 0)
+            need++;
+        bool all = !strcmp(word, "all");
+        if (!all && need == TSR_N_NEEDS) {
+            char words[128];
+            tsr_join_words(tsr_words_need, words, sizeof words);
+            return tsr_node_error(item, "plan.allow: found %s; allowed: all, or a list of %s",
+                                  tsr_node_show(item), words);
+        }
+        out->allowed |= all ? ~0u : 1u << need;
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct tsr_job *job,
                                struct tsr_plan_space *out)
 {
@@ -263,6 +291,7 @@ tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct t
     if (tsr_node_is_null(space)) {
         out->is_default = true;
         TSR_TRY(tsr_plan_space_default(experiment, job, out));
+        TSR_TRY(read_allowed(plan, out));
         return count(experiment->doc.root, out);
     }
     if (space->kind != TSR_NODE_MAP || !space->n)
@@ -271,6 +300,7 @@ tsr_status tsr_plan_space_read(struct tsr_experiment *experiment, const struct t
                                                           : tsr_node_show(space));
     TSR_TRY(read_map(experiment, job->strategy, space, "", out));
     TSR_TRY(check_readers(out));
+    TSR_TRY(read_allowed(plan, out));
     return count(space, out);
 }
 
@@ -328,6 +358,15 @@ size_t tsr_plan_sets(const struct tsr_plan_space *space, size_t i, const char **
             out[n++] = value->set;
     }
     return n;
+}
+
+unsigned tsr_plan_needs(const struct tsr_plan_space *space, size_t i)
+{
+    unsigned api = api_of(space, i), needs = 0;
+    for (size_t k = 0; k < space->n_axes; k++)
+        if (space->axes[k].readers >> api & 1)
+            needs |= space->axes[k].values[tsr_plan_pick(space, i, k)].needs;
+    return needs;
 }
 
 void tsr_plan_words(const struct tsr_plan_space *space, size_t i, char *out, size_t size)

@@ -3,10 +3,11 @@
 #
 # Use: build the model on the meta device; model = apply(model, build_mesh());
 #   model.to_empty(device="cuda"); then initialise or load it, and make the optimizer.
+# You bring: compile.components=[model, loss]: your loss function is given to
+#   torch.compile.
 # Yours, and part of the prediction: stack=torchtitan-2026, model.name=llama-3.1-8b,
 #   model.layers=2, model.names=torchtitan, model.norm=kernel, seq=128,
-#   optimizer.variant=fused, clip=true, attention=flash, gqa_repeat=false,
-#   compile.components=[model, loss].
+#   optimizer.variant=fused, clip=true, attention=flash, gqa_repeat=false.
 # Of the simulation alone: cluster.name=dgx-h100-1, sim.attention_kernel=cudnn.
 
 from functools import partial
