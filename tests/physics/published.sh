@@ -9,7 +9,7 @@ for table in torchtitan torchtitan_2025 other_training; do
     "$TESSERA" validate "$TSR_SOURCE_DIR/experiments/validation/$table.csv" --format json \
         >"$tmp/$table.json" || exit 1
 done
-python3 - "$tmp" <<'END'
+python3 - "$tmp" "$TSR_SOURCE_DIR" <<'END'
 import json, sys
 def rows(table, quantity, known):
     with open(f"{sys.argv[1]}/{table}.json") as stream:
@@ -41,5 +41,14 @@ for name, values in errors.items():
     print(f"{name}: {n} figures, mean {got[0]:.1%}, median {got[1]:.1%}, largest {got[2]:.1%}"
           f"{'' if ok else ': MORE THAN CLAIMED'}")
     bad += not ok
+# What the guide and the findings state of the rows on 128 H100.
+with open(f"{sys.argv[1]}/torchtitan_2025.json") as stream:
+    on_128 = [100 * r["error"] for r in json.load(stream)["rows"] if r["quantity"] == rate and r["n_gpus"] == 128]
+for path, text in (("guide/validation.md", "eager %.1f %%, compiled %.1f %%, float8 %.1f %% too fast"),
+                   ("findings/README.md", "met to %.1f, %.1f and, in float8, %.1f %%")):
+    with open(f"{sys.argv[2]}/experiments/{path}", encoding="utf-8") as stream:
+        if text % tuple(on_128) not in " ".join(stream.read().split()):
+            print(f"{path} does not state {text % tuple(on_128)}")
+            bad += 1
 sys.exit(bad)
 END
