@@ -17,12 +17,12 @@ NETWORK = "network of a GPU (Gbit/s)"
 
 
 class Broken(Exception):
-    """A finding does not hold any more."""
+    """A finding does not hold any more, or cannot be simulated."""
 
 
 def hold(condition, claim):
     if not condition:
-        raise Broken(claim)
+        raise Broken("does not hold: " + claim)
 
 
 class Runs:
@@ -33,7 +33,7 @@ class Runs:
         done = subprocess.run([os.path.abspath(program), "compare", path, "--format", "csv"], capture_output=True, text=True, check=False,
                               cwd=os.path.join(HERE, "..", ".."))
         if done.returncode:
-            raise Broken("%s: %s" % (path, done.stderr.strip()))
+            raise Broken("is not simulated: " + done.stderr.strip())
         lines = [line for line in done.stdout.splitlines() if not line.startswith("#")]
         self.rows = {row["strategy"]: row for row in csv.DictReader(lines)}
 
@@ -240,7 +240,7 @@ def main(program, to, *names):
         try:
             write(program, to, name)
         except Broken as why:
-            sys.exit("experiments/findings: %s: does not hold: %s" % (name, why))
+            sys.exit("experiments/findings: %s: %s" % (name, why))
 
 
 if __name__ == "__main__":

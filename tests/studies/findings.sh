@@ -43,4 +43,8 @@ checks=$((checks + 1))
 TESSERA=$TESSERA "$copy/make.sh" reshard >"$out" 2>"$err"
 [ $? = 1 ] && [ "$(wc -l <"$err")" = 1 ] || complain "a finding that does not hold is made"
 has "$err" "reshard: does not hold: keeping the node's shards pays below 200 Gbit/s"
+echo 'stack: none' >"$copy/embedding.yaml"
+TESSERA=$TESSERA "$copy/make.sh" embedding >"$out" 2>"$err"
+[ $? = 1 ] && [ "$(wc -l <"$err")" = 1 ] || complain "an experiment that is refused makes a finding"
+has "$err" "embedding: is not simulated: " "embedding.yaml:1"
 finish
