@@ -78,4 +78,5 @@ if [ -n "$missing" ]; then
     echo "run.sh: $program: not found: $missing" | tee -a "$out/prepare.log" >&2
     exit 1
 fi
+echo "programs: $tests"
 exec "$python" "$here/parts.py" "${words[@]}" "$out" --program "$program" --tests "$tests" --started "$started" "$@"
