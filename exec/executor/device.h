@@ -106,6 +106,9 @@ struct tsr_device_ops {
     /* How many tasks of a stream are known to be done (but those of TSR_TASK_POISON). NULL: as many
      * as `done` was told of. */
     uint64_t (*count_done)(struct tsr_device *device, uint16_t stream);
+    /* How many tasks took a way that is many times slower than the usual one (CUDA: slow.h). NULL:
+     * it has one way. */
+    uint64_t (*count_slow)(const struct tsr_device *device);
     /* Times of tasks are taken or not from here on. NULL: they always are. */
     tsr_status (*set_timing)(struct tsr_device *device, bool on);
     /* Tells every waiting task to give up. May be called by any thread. */

@@ -60,6 +60,10 @@ tsr_status tsr_exec_supports(const struct tsr_device_ops *device, const struct t
 /* Why steps that repeat are not run as graphs; NULL: they are, or nobody wants them to. */
 const char *tsr_exec_graph_refusal(struct tsr_executor *x);
 
+/* How many tasks so far took a way that is many times slower than the usual one; UINT64_MAX: the
+ * device has only one. */
+uint64_t tsr_exec_count_slow(const struct tsr_executor *x);
+
 /* Memory of a buffer, for tests, after a drain; NULL if there is none. */
 void *tsr_exec_peek(struct tsr_executor *x, uint32_t buffer);
 

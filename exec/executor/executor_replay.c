@@ -292,3 +292,9 @@ const char *tsr_exec_graph_refusal(struct tsr_executor *executor)
     const struct tsr_device_graphs *graphs = device->ops->graphs;
     return graphs ? graphs->refusal(device) : NULL;
 }
+
+uint64_t tsr_exec_count_slow(const struct tsr_executor *executor)
+{
+    const struct tsr_device *device = ((const struct tsr_exec *)executor)->device;
+    return device->ops->count_slow ? device->ops->count_slow(device) : UINT64_MAX;
+}

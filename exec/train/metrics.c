@@ -40,7 +40,8 @@ struct tsr_step_record tsr_step_record_of(uint64_t step, double loss)
                                     .data_s = NAN,
                                     .host_s = NAN,
                                     .time_s = NAN,
-                                    .skipped = TSR_UNKNOWN};
+                                    .skipped = TSR_UNKNOWN,
+                                    .slow_paths = TSR_UNKNOWN};
 }
 
 static tsr_status failed(const struct tsr_metric_log *log, const char *what)
@@ -223,20 +224,20 @@ static tsr_status append(struct tsr_metric_log *log, json_t *object)
 
 tsr_status tsr_metric_log_step(struct tsr_metric_log *log, const struct tsr_step_record *r)
 {
-    return append(log, json_pack("{sI so so so so so so so so so so so sb so so so so so}", "step",
-                                 (json_int_t)r->step, "loss", real_or_text(r->loss), "grad_norm",
-                                 r->has_grad_norm ? real_or_text(r->grad_norm) : json_null(), "lr",
-                                 real_or_null(r->lr), "tokens", integer_or_null(r->tokens),
-                                 "tokens_per_second", real_or_null(r->tokens_per_second), "tflops",
-                                 real_or_null(r->tflops), "mfu", real_or_null(r->mfu), "hfu",
-                                 real_or_null(r->hfu), "memory_allocated_bytes",
-                                 integer_or_null(r->memory_allocated), "memory_reserved_bytes",
-                                 integer_or_null(r->memory_reserved), "memory_capacity_bytes",
-                                 integer_or_null(r->memory_capacity), "modelled_device",
-                                 r->modelled_device, "step_s", real_or_null(r->step_s), "data_s",
-                                 real_or_null(r->data_s), "host_s", real_or_null(r->host_s),
-                                 "time_s", real_or_null(r->time_s), "skipped_updates",
-                                 integer_or_null(r->skipped)));
+    return append(
+        log,
+        json_pack("{sI so so so so so so so so so so so sb so so so so so so}", "step",
+                  (json_int_t)r->step, "loss", real_or_text(r->loss), "grad_norm",
+                  r->has_grad_norm ? real_or_text(r->grad_norm) : json_null(), "lr",
+                  real_or_null(r->lr), "tokens", integer_or_null(r->tokens), "tokens_per_second",
+                  real_or_null(r->tokens_per_second), "tflops", real_or_null(r->tflops), "mfu",
+                  real_or_null(r->mfu), "hfu", real_or_null(r->hfu), "memory_allocated_bytes",
+                  integer_or_null(r->memory_allocated), "memory_reserved_bytes",
+                  integer_or_null(r->memory_reserved), "memory_capacity_bytes",
+                  integer_or_null(r->memory_capacity), "modelled_device", r->modelled_device,
+                  "step_s", real_or_null(r->step_s), "data_s", real_or_null(r->data_s), "host_s",
+                  real_or_null(r->host_s), "time_s", real_or_null(r->time_s), "skipped_updates",
+                  integer_or_null(r->skipped), "slow_paths", integer_or_null(r->slow_paths)));
 }
 
 tsr_status tsr_metric_log_eval(struct tsr_metric_log *log, uint64_t step, double loss,

@@ -42,6 +42,8 @@ struct tsr_step_record {
     double host_s;        /* of it, the host's own work: all but waiting for the device */
     double time_s;        /* since the job began */
     uint64_t skipped;     /* updates left out so far, as the gradient was not finite */
+    uint64_t
+        slow_paths; /* tasks of this rank so far that took a way many times slower than usual */
 };
 
 /* All figures unknown but the step and the loss. */

@@ -119,6 +119,7 @@ static struct tsr_step_record record_of(struct tsr_train *t, const struct tsr_tr
     r.step_s = step_s;
     r.host_s = step_s - waited_s;
     r.time_s = now - t->started;
+    r.slow_paths = tsr_exec_count_slow(t->executor);
     return r;
 }
 

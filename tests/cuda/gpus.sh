@@ -39,6 +39,9 @@ fails 2 "--force-nccl" -- run "$job" --on cuda --comm loopback --force-nccl
 fails 2 "GPU: found 1" "allowed: 0" -- run "$job" --on cuda --ranks 1 --gpu 1
 fails 2 "--gpu" "--on cuda" -- run "$job" --on host --gpu 0
 fails 2 "--comm" "--on cuda" -- run "$job" --comm loopback
+fails 2 "--allow-slow" "--on cuda" -- run "$job" --on host --allow-slow graph
+fails 2 "--allow-slow: found graphs" "product, attention, graph, copy, scratch" -- run "$job" --on cuda --allow-slow graphs
+TESSERA_ATTENTION=flash fails 2 "TESSERA_ATTENTION: found flash; allowed: plain" -- run "$job" --on cuda --ranks 1
 gpus driver=0
 fails 1 "found no driver" -- run "$job" --on cuda --ranks 1
 gpus driver=12040
@@ -63,7 +66,8 @@ works run "$job" --on host
 losses >"$tmp/host"
 works run "$job" --on cuda --comm loopback --deterministic --check
 losses >"$tmp/loopback"
-works run "$job" --on cuda --graphs off --deterministic
+TESSERA_ATTENTION=plain works run "$job" --on cuda --graphs off --deterministic
+has "$err" 'TESSERA_ATTENTION is plain'
 losses >"$tmp/nccl"
 [ -s "$tmp/host" ] || complain "no losses"
 close_to_host "$tmp/loopback" || complain "loopback: other losses than the host's"

@@ -6,6 +6,7 @@
 
 #include "engine/replay/replay_impl.h"
 #include "exec/cuda/device/cuda_device.h"
+#include "exec/cuda/gpu/slow.h"
 #include "tests/exec/jobs_testing.h"
 #include "tests/standin/standin.h"
 
@@ -17,6 +18,7 @@ struct outcome {
     double losses[STEPS], norms[STEPS];
     uint64_t hashes[STEPS], peaks[STEPS];
     uint64_t graphs, launches; /* calls of CUDA */
+    uint64_t slow;             /* ways that were slow */
     uint64_t replayed;
     tsr_status status;
     char text[JOB_TEXT];
@@ -24,6 +26,7 @@ struct outcome {
 
 struct how {
     bool direct, poison, nccl;
+    unsigned allow_slow;
     bool error_left; /* by calls of CUDA before the run */
     uint32_t delay_us;
     uint64_t seed;
@@ -113,6 +116,7 @@ static void run_on_standin(const struct tsr_job *job, const struct how *how, str
                                               .source = &source,
                                               .direct = how->direct,
                                               .poison = how->poison,
+                                              .allow_slow = how->allow_slow,
                                               .timeout_s = 20};
     *out = (struct outcome){.status = TSR_OK};
     r->job = job;
@@ -129,6 +133,7 @@ static void run_on_standin(const struct tsr_job *job, const struct how *how, str
         assert_int_equal(cudaPeekAtLastError(), cudaSuccess);
     else
         snprintf(out->text, sizeof out->text, "%s", tsr_error_text());
+    out->slow = tsr_exec_count_slow(r->executor);
     r->executor->ops->destroy(r->executor);
     tsr_engine_destroy(r->engine);
     if (r->world)
@@ -257,11 +262,13 @@ static void open_known(struct known *k)
     run_on_standin(&k->job, &(struct how){.direct = true}, &k->direct);
 }
 
-static void run_as_known(struct known *k, const char *what, const struct how *how)
+/* Returns how many slow ways were counted. */
+static uint64_t run_as_known(struct known *k, const char *what, const struct how *how)
 {
     struct outcome out;
     run_on_standin(&k->job, how, &out);
     compare(what, &k->direct, &out);
+    return out.slow;
 }
 
 static void close_known(struct known *k)
@@ -289,10 +296,34 @@ static void graphs__capture_fails__run_goes_on(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const struct how how = {
             .fails = cases[i].entry, .nth = cases[i].nth, .poison = cases[i].poison};
-        run_as_known(&k, cases[i].entry, &how);
+        bool is_lost = strcmp(cases[i].entry, "cudaGraphUpload") != 0; /* the launch does it then */
+        assert_int_equal(run_as_known(&k, cases[i].entry, &how), is_lost);
         assert_true(tsr_standin_failed());
     }
     close_known(&k);
+}
+
+/* A job of 16 bits expects graphs: it fails, unless the user has allowed to go on without. */
+static void graphs__capture_fails_in_16_bits__refused_unless_allowed(void **state)
+{
+    struct strategies s;
+    struct tsr_job job;
+    struct outcome out;
+    struct how how = {.fails = "(captured)", .nth = 1};
+    (void)state;
+    open_job("mirror-one", &s, &job);
+    run_on_standin(&job, &how, &out);
+    assert_int_equal(out.status, TSR_EUNSUPPORTED);
+    assert_non_null(strstr(out.text, "allowed: with --allow-slow graph"));
+    how.allow_slow = 1u << TSR_SLOW_GRAPH;
+    run_on_standin(&job, &how, &out);
+    assert_int_equal(out.status, TSR_OK);
+    assert_int_equal(out.slow, 1);
+    run_on_standin(&job, &(struct how){.direct = true}, &out); /* the user's wish is no slow way */
+    assert_int_equal(out.status, TSR_OK);
+    assert_int_equal(out.slow, 0);
+    tsr_job_close(&job);
+    strategies_close(&s);
 }
 
 static void graphs__error_left_before__is_not_the_runs(void **state)
@@ -300,7 +331,7 @@ static void graphs__error_left_before__is_not_the_runs(void **state)
     struct known k;
     (void)state;
     open_known(&k);
-    run_as_known(&k, "an error left", &(struct how){.error_left = true});
+    (void)run_as_known(&k, "an error left", &(struct how){.error_left = true});
     close_known(&k);
 }
 
@@ -444,6 +475,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(capture__fork_and_join__runs_at_each_launch),
+        cmocka_unit_test(graphs__capture_fails_in_16_bits__refused_unless_allowed),
         cmocka_unit_test(capture__stream_does_not_join__refused),
         cmocka_unit_test(capture__forbidden_calls__refused_and_capture_lost),
         cmocka_unit_test(graphs__every_strategy__as_one_by_one_and_as_the_host),

@@ -42,7 +42,10 @@ int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
 {
     (void)architecture;
     *out = is_there ? calloc(1, sizeof **out) : NULL;
-    return *out ? 0 : say(why, "the stand-in has none");
+    if (*out)
+        return 0;
+    (void)say(why, "the stand-in has none");
+    return TSR_ATTENTION_NOT_BUILT;
 }
 
 void tsr_attention_destroy(struct tsr_cuda_attention *attention)

@@ -357,6 +357,16 @@ cudaError_t cudaFree(void *p)
     return cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *out, const void *at)
+{
+    static const enum cudaMemoryType types[] = {cudaMemoryTypeUnregistered, /* TSR_STANDIN_HOST */
+                                                cudaMemoryTypeHost,         /* TSR_STANDIN_PINNED */
+                                                cudaMemoryTypeDevice};      /* TSR_STANDIN_DEVICE */
+    TSR_STANDIN_CUDA(cudaPointerGetAttributes);
+    *out = (struct cudaPointerAttributes){.type = types[tsr_standin_space_of(at, 1)]};
+    return cudaSuccess;
+}
+
 cudaError_t cudaHostAlloc(void **out, size_t bytes, unsigned flags)
 {
     TSR_STANDIN_CUDA(cudaHostAlloc);

@@ -84,6 +84,7 @@ static const char *const keys[] = {"step",
                                    "memory_allocated_bytes",
                                    "time_s",
                                    "skipped_updates",
+                                   "slow_paths",
                                    "memory_reserved_bytes",
                                    "memory_capacity_bytes",
                                    "modelled_device"};

@@ -50,8 +50,9 @@ struct tsr_attention_pointers {
     float *lse;
 };
 
-/* Nonzero: cuDNN cannot be used (`why`: not built, no device); the plain kernels do all then.
- * architecture: 80, 90, ... */
+/* Nonzero: cuDNN cannot be used (`why`), and the plain kernels do all; TSR_ATTENTION_NOT_BUILT:
+ * since the program was built without it. architecture: 80, 90, ... */
+enum { TSR_ATTENTION_NOT_BUILT = 2 };
 int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
                          char why[TSR_ATTENTION_TEXT]);
 void tsr_attention_destroy(struct tsr_cuda_attention *attention); /* NULL is fine */

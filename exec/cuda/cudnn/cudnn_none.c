@@ -9,7 +9,7 @@ int tsr_attention_create(int architecture, struct tsr_cuda_attention **out,
     (void)architecture;
     *out = NULL;
     snprintf(why, TSR_ATTENTION_TEXT, "this build is without cuDNN's frontend");
-    return 1;
+    return TSR_ATTENTION_NOT_BUILT;
 }
 
 void tsr_attention_destroy(struct tsr_cuda_attention *attention)

@@ -270,6 +270,11 @@ static tsr_status submit(struct tsr_device *device, uint16_t stream, const struc
     return TSR_OK;
 }
 
+static uint64_t count_slow(const struct tsr_device *device)
+{
+    return tsr_slow_count(&((const struct tsr_cuda_device *)device)->slow);
+}
+
 static uint64_t count_done(struct tsr_device *device, uint16_t stream)
 {
     struct tsr_cuda_stream *s = &tsr__cuda_device(device)->streams[stream % TSR_CUDA_STREAMS];
@@ -406,6 +411,7 @@ static const struct tsr_device_ops ops = {
     .read = read,
     .now = read_clock,
     .count_done = count_done,
+    .count_slow = count_slow,
     .set_timing = set_timing,
     .abort = give_up,
     .destroy = destroy,
@@ -439,6 +445,20 @@ static tsr_status start_watchdog(struct tsr_cuda_device *d)
     return tsr_watchdog_start(&config, &d->watchdog);
 }
 
+/* Without cuDNN the plain kernels do it. */
+static void open_attention(struct tsr_cuda_device *d)
+{
+    d->slow.allowed = d->config.allow_slow;
+    if (d->config.plain_attention) {
+        (void)snprintf(d->no_attention, sizeof d->no_attention, "TESSERA_ATTENTION is plain");
+        return;
+    }
+    int result = tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention);
+    d->slow.has_cudnn = result != TSR_ATTENTION_NOT_BUILT;
+    if (result)
+        d->attention = NULL;
+}
+
 static tsr_status open_all(struct tsr_cuda_device *d)
 {
     TSR_TRY(tsr_gpu_open(d->config.gpu, &d->gpu));
@@ -450,8 +470,7 @@ static tsr_status open_all(struct tsr_cuda_device *d)
     TSR_TRY(
         tsr_cuda_space_init(&d->space, d->config.gpu, d->config.unit, comms && comms->ops->map));
     TSR_TRY(tsr_cuda_events_create(&d->events));
-    if (tsr_attention_create(d->gpu.architecture, &d->attention, d->no_attention))
-        d->attention = NULL; /* plain kernels do it */
+    open_attention(d);
     TSR_TRY(tsr_blas_create(&blas, &d->blas));
     /* left by the caller's own calls of CUDA, or by a library that could not start */
     (void)cudaGetLastError();
@@ -461,14 +480,16 @@ static tsr_status open_all(struct tsr_cuda_device *d)
 void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)
 {
     struct tsr_cuda_device *d = tsr__cuda_device((struct tsr_device *)(uintptr_t)device);
-    char attention[TSR_ATTENTION_TEXT] = "";
+    char attention[TSR_ATTENTION_TEXT] = "", slow[768];
     if (d->attention)
         tsr_attention_note(d->attention, attention);
     else
         snprintf(attention, sizeof attention, "attention runs in plain kernels, slower: %.200s",
                  d->no_attention);
     const char *blas = tsr_blas_note(d->blas);
-    snprintf(out, n, "%s%s%s", attention, attention[0] && blas[0] ? "; " : "", blas);
+    tsr_slow_note(&d->slow, slow, sizeof slow);
+    snprintf(out, n, "%s%s%s%s%s", slow, slow[0] && (attention[0] || blas[0]) ? "; " : "",
+             attention, attention[0] && blas[0] ? "; " : "", blas);
 }
 
 tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,
@@ -516,6 +537,8 @@ tsr_status tsr_cuda_rank_create(const struct tsr_cuda_rank_config *config,
                                              .timeout_s = config->timeout_s,
                                              .direct = config->direct,
                                              .serial = config->serial,
+                                             .plain_attention = config->plain_attention,
+                                             .allow_slow = config->allow_slow,
                                              .stuck = config->stuck,
                                              .done = tsr_exec_done,
                                              .times = tsr_exec_times,

@@ -24,8 +24,10 @@ struct tsr_cuda_device_config {
     /* The host thread hangs after the ranks have lost each other: for a program that ends then. May
      * be NULL. `user` is that of the functions below. */
     tsr_watchdog_fn stuck;
-    bool direct; /* every task is launched by itself: no graphs */
-    bool serial; /* every task is waited for: for finding which one fails */
+    bool direct;          /* every task is launched by itself: no graphs */
+    bool serial;          /* every task is waited for: for finding which one fails */
+    bool plain_attention; /* by our own kernels, though there is cuDNN */
+    unsigned allow_slow;  /* bits: see struct tsr_slow */
     /* Is told of a task when the device has taken it over, without times: a stream runs its tasks
      * in order, and the first that fails is the last. May be NULL. */
     tsr_task_done_fn done;
@@ -66,7 +68,8 @@ struct tsr_cuda_rank_config {
     struct tsr_comms *comms; /* taken over, also on failure; NULL: a world of one */
     const char *plans;       /* of matrix products: see struct tsr_blas_config; borrowed */
     double timeout_s;
-    bool tune, deterministic, direct, serial, poison, profile;
+    bool tune, deterministic, direct, serial, poison, profile, plain_attention;
+    unsigned allow_slow;          /* see struct tsr_slow */
     tsr_watchdog_fn stuck;        /* see struct tsr_cuda_device_config; without `user` */
     struct tsr_executor *watcher; /* borrowed; NULL: none */
 };

@@ -8,6 +8,7 @@
 #include "exec/cuda/comms/watchdog.h"
 #include "exec/cuda/device/cuda_device.h"
 #include "exec/cuda/gpu/gpu.h"
+#include "exec/cuda/gpu/slow.h"
 #include "exec/cuda/gpu/space.h"
 #include "exec/executor/device.h"
 
@@ -137,7 +138,8 @@ struct tsr_cuda_device {
     struct tsr_blas *blas;
     struct tsr_cuda_attention *attention; /* NULL: without cuDNN ... */
     char no_attention[256];               /* ... and why */
-    struct tsr_watchdog *watchdog;        /* NULL: a world of one */
+    struct tsr_slow slow;
+    struct tsr_watchdog *watchdog; /* NULL: a world of one */
 
     /* failing */
     _Atomic bool failing; /* somebody writes `text` */

@@ -62,6 +62,7 @@ static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cu
                                            .deterministic = d->config.deterministic,
                                            .blas = d->blas,
                                            .attention = d->attention,
+                                           .slow = &d->slow,
                                            .grow = grow,
                                            .owner = d};
     return TSR_OK;

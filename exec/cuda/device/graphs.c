@@ -214,7 +214,8 @@ end:
     return status;
 }
 
-/* A capture that fails is no failure of the run: its tasks are submitted then, this time and later.
+/* A capture that fails is no failure of the run, unless slow.h refuses it: its tasks are submitted
+ * then, this time and later.
  */
 static tsr_status capture_end(struct tsr_device *device, bool is_whole)
 {
@@ -231,7 +232,7 @@ static tsr_status capture_end(struct tsr_device *device, bool is_whole)
     if (status != TSR_OK)
         snprintf(g->why, sizeof g->why, "%s", tsr_error_text());
     (void)cudaGetLastError(); /* of an upload as well: the launch does it then */
-    return TSR_OK;
+    return status == TSR_OK ? TSR_OK : tsr_slow_take(&d->slow, TSR_SLOW_GRAPH, g->why);
 }
 
 /* ---- running --------------------------------------------------------------------------------- */

@@ -36,6 +36,7 @@ tsr_status tsr_gpu_open(int index, struct tsr_cuda_gpu *out) TSR_MUST_USE;
 
 struct tsr_blas;           /* blas.h */
 struct tsr_cuda_attention; /* attention.h */
+struct tsr_slow;           /* slow.h */
 
 /* What a kernel is launched with: one for each stream, made by the device, which owns all that it
  * points to. Its scratch belongs to the call that runs, and to the next one on that stream. */
@@ -57,6 +58,7 @@ struct tsr_cuda_context {
     /* The table of enum tsr_scalar in device memory, for launches that are captured in a graph and
      * run again with other values; NULL: call->scalars are the values. */
     const double *scalars;
+    struct tsr_slow *slow; /* of the device; NULL: slow ways are neither counted nor refused */
 };
 
 static inline const struct tsr_cuda_context *tsr_cuda_context(const struct tsr_kernel_call *call)

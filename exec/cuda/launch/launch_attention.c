@@ -1,5 +1,8 @@
 /* launch_attention.c: attention on the GPU: by cuDNN where it can, else by kernels of our own. */
+#include <stdio.h>
+
 #include "exec/cuda/cudnn/cudnn_attention.h"
+#include "exec/cuda/gpu/slow.h"
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
 #include "exec/cuda/kernels/grid/grid.h"
@@ -64,25 +67,26 @@ static tsr_status pad_lse(const struct tsr_kernel_call *call,
     return tsr_cuda_launch(call, tsr_cuda_attention_padding, grid, &p);
 }
 
-/* TSR_EUNSUPPORTED: it is not for cuDNN, or there is no memory for what it needs. */
+/* TSR_EUNSUPPORTED: it is not for cuDNN, or there is no memory for what it needs (*bytes). */
 static tsr_status by_cudnn(const struct tsr_kernel_call *call,
-                           const struct tsr_attention_operands *a, bool forward)
+                           const struct tsr_attention_operands *a, bool forward, uint64_t *bytes)
 {
     const struct tsr_cuda_context *c = tsr_cuda_context(call);
     struct tsr_cudnn_shape shape;
     struct tsr_attention_pointers at;
     char why[TSR_ATTENTION_TEXT] = "";
-    uint64_t bytes = 0;
     void *workspace;
+    *bytes = 0;
     if (!c->attention || !set_shape(a, forward, c->deterministic, &shape, &at))
         return TSR_EUNSUPPORTED;
-    const struct tsr_attention_plan *plan = tsr_attention_prepare(c->attention, &shape, &bytes);
+    const struct tsr_attention_plan *plan = tsr_attention_prepare(c->attention, &shape, bytes);
     if (!plan)
         return TSR_EUNSUPPORTED;
-    if (tsr_cuda_scratch(call, bytes, &workspace) != TSR_OK) {
-        tsr_attention_lacks(c->attention, plan, bytes);
+    if (tsr_cuda_scratch(call, *bytes, &workspace) != TSR_OK) {
+        tsr_attention_lacks(c->attention, plan, *bytes);
         return TSR_EUNSUPPORTED;
     }
+    *bytes = 0;
     if (tsr_attention_run(c->attention, plan, &at, workspace, c->stream, why))
         return tsr_fail(TSR_EBACKEND, "kernel %s: cuDNN says '%s'", call->work->name, why);
     return forward ? pad_lse(call, a) : TSR_OK;
@@ -142,12 +146,39 @@ static tsr_status plain(const struct tsr_kernel_call *call, const struct tsr_att
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
+/* What cuDNN was to do and did not: without cuDNN the plain kernels are the usual way, and so they
+ * are for more bits than 16, which cuDNN does not take. */
+static tsr_status note_plain(const struct tsr_kernel_call *call,
+                             const struct tsr_attention_operands *a, uint64_t bytes)
+{
+    const struct tsr_cuda_context *c = tsr_cuda_context(call);
+    char what[320];
+    if (!c->slow || !c->slow->has_cudnn || tsr_dtype_bytes((tsr_dtype)a->q.dtype) != 2)
+        return TSR_OK;
+    c->slow->is_half = true;
+    int n = snprintf(what, sizeof what, "kernel %s: %llu heads of %llu in %s", call->work->name,
+                     (unsigned long long)a->heads, (unsigned long long)a->dim,
+                     tsr_dtype_name((tsr_dtype)a->q.dtype));
+    if (bytes == 0) {
+        (void)snprintf(what + n, sizeof what - (size_t)n, ", for which cuDNN has no plan");
+        return tsr_slow_take(c->slow, TSR_SLOW_ATTENTION, what);
+    }
+    (void)snprintf(what + n, sizeof what - (size_t)n,
+                   ", for which cuDNN needs a workspace of %llu bytes and there is no memory",
+                   (unsigned long long)bytes);
+    return tsr_slow_take(c->slow, TSR_SLOW_SCRATCH, what);
+}
+
 static tsr_status attend(const struct tsr_kernel_call *call, bool forward)
 {
     struct tsr_attention_operands a;
+    uint64_t lacking;
     TSR_TRY(tsr__attention_operands(call, forward, &a));
-    tsr_status status = by_cudnn(call, &a, forward);
-    return status == TSR_EUNSUPPORTED ? plain(call, &a, forward) : status;
+    tsr_status status = by_cudnn(call, &a, forward, &lacking);
+    if (status != TSR_EUNSUPPORTED)
+        return status;
+    TSR_TRY(note_plain(call, &a, lacking));
+    return plain(call, &a, forward);
 }
 
 tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call)

@@ -1,7 +1,10 @@
 /* launch_blas.c: the products of engine/ops/KERNELS.md on the GPU: by cuBLASLt where it can, by a
  * kernel of our own (kernels/product.cu) where operands have different types or rows that repeat.
  */
+#include <stdio.h>
+
 #include "exec/cuda/blas/blas.h"
+#include "exec/cuda/gpu/slow.h"
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
 #include "exec/cuda/kernels/grid/grid.h"
@@ -103,12 +106,31 @@ static tsr_status by_kernel(const struct tsr_kernel_call *call, const struct tsr
                            grid, p);
 }
 
+static tsr_status by_kernel_instead(const struct tsr_kernel_call *call,
+                                    const struct tsr_plain_product *p)
+{
+    struct tsr_slow *slow = tsr_cuda_context(call)->slow;
+    char what[320];
+    (void)snprintf(
+        what, sizeof what,
+        "kernel %s: product (%llu, %llu) x (%llu, %llu) in %s, for which cuBLASLt has no algorithm",
+        call->work->name, (unsigned long long)p->m, (unsigned long long)p->k,
+        (unsigned long long)p->k, (unsigned long long)p->n,
+        tsr_dtype_name((tsr_dtype)p->a.elems.dtype));
+    if (p->k > 0) /* else there is nothing to multiply */
+        TSR_TRY(tsr_slow_take(slow, TSR_SLOW_PRODUCT, what));
+    return by_kernel(call, p);
+}
+
 static tsr_status multiply(const struct tsr_kernel_call *call, const struct tsr_plain_product *p)
 {
+    struct tsr_slow *slow = tsr_cuda_context(call)->slow;
     if (p->m == 0 || p->n == 0 || p->n_outer == 0 || p->n_inner == 0)
         return TSR_OK;
+    if (slow && tsr_dtype_bytes((tsr_dtype)p->a.elems.dtype) == 2)
+        slow->is_half = true;
     tsr_status status = by_blas(call, p);
-    return status == TSR_EUNSUPPORTED ? by_kernel(call, p) : status;
+    return status == TSR_EUNSUPPORTED ? by_kernel_instead(call, p) : status;
 }
 
 /* ---- kernels --------------------------------------------------------------------------------- */

@@ -1,6 +1,10 @@
 /* launch_copies.c: kernels that only move bytes (CUDA's copy engines do it), and the gradient of
  * an embedding, for which tokens are sorted first.
  */
+#include <stdio.h>
+#include <string.h>
+
+#include "exec/cuda/gpu/slow.h"
 #include "exec/cuda/kernels/code.h"
 #include "exec/cuda/kernels/declare.h"
 #include "exec/cuda/kernels/grid/grid.h"
@@ -33,11 +37,29 @@ static uint64_t dense_bytes(const struct tsr_view *v)
     return whole * v->width + tsr_min_u64(rest, v->width);
 }
 
+/* Pageable host memory is copied by the driver to pinned memory first, and the host waits for it.
+ */
+static tsr_status check_pinned(const struct tsr_kernel_call *call, const struct tsr_view *host)
+{
+    struct cudaPointerAttributes found;
+    char what[192];
+    if (host->bytes == 0 || cudaPointerGetAttributes(&found, host->data) != cudaSuccess ||
+        found.type != cudaMemoryTypeUnregistered) {
+        (void)cudaGetLastError();
+        return TSR_OK;
+    }
+    (void)snprintf(what, sizeof what, "kernel %s: %llu bytes of host memory that is not pinned",
+                   call->work->name, (unsigned long long)host->bytes);
+    return tsr_slow_take(tsr_cuda_context(call)->slow, TSR_SLOW_COPY, what);
+}
+
 tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call)
 {
     const struct tsr_view *from, *to;
     cudaStream_t stream = tsr_cuda_context(call)->stream;
     TSR_TRY(two_views(call, &from, &to));
+    if (!strncmp(call->work->name, "h2d_", 4) || !strncmp(call->work->name, "d2h_", 4))
+        TSR_TRY(check_pinned(call, call->work->name[0] == 'h' ? from : to));
     uint64_t n = dense_bytes(from), width = has_rows(from) ? from->width : to->width;
     bool rows = has_rows(from) || has_rows(to);
     if (!rows) { /* as many as both have */

@@ -90,6 +90,8 @@ static const struct option {
      AT(deterministic), 0, 0},
     {TSR_OPT_GRAPHS, "--graphs", 0, "on|off", "cuda: steps as CUDA graphs (default on)", AT(graphs),
      0, 0},
+    {TSR_OPT_GRAPHS, "--allow-slow", 0, "WAY,...",
+     "cuda: in 16 bits, too: product, attention, graph, copy, scratch", AT(allow_slow), 0, 0},
     {TSR_OPT_SIZES, "--sizes", 0, "BYTES,...", "sizes instead of powers of two", AT(sizes), 0, 0},
     {TSR_OPT_SHUFFLE, "--shuffle", 0, NULL, "permute the bytes: nothing is left to learn",
      AT(shuffle), 0, 0},

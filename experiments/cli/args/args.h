@@ -61,7 +61,7 @@
 #define TSR_OPT_COMM       (UINT64_C(1) << 59)
 #define TSR_OPT_FORCE_NCCL (UINT64_C(1) << 60)
 #define TSR_OPT_EXACT      (UINT64_C(1) << 61)
-#define TSR_OPT_GRAPHS     (UINT64_C(1) << 62)
+#define TSR_OPT_GRAPHS     (UINT64_C(1) << 62) /* --graphs, --allow-slow */
 #define TSR_OPT_ASYNC_SAVE (UINT64_C(1) << 63)
 #define TSR_OPT_TRACE      (UINT64_C(1) << 46)
 
@@ -92,7 +92,7 @@ struct tsr_args {
     /* and on GPUs */
     uint64_t gpu;
     bool has_gpu, has_rank, force_nccl, deterministic;
-    const char *comm, *graphs;
+    const char *comm, *graphs, *allow_slow;
     bool shuffle;            /* corpus */
     const char *dtype;       /* export */
     const char *measured;    /* compare: folder of a run */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "exec/cuda/device/cuda_device.h"
+#include "exec/cuda/gpu/slow.h"
 #include "exec/launch/launch.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
@@ -32,7 +33,8 @@ struct opened {
     char plans[4096]; /* folder; "": none */
     uint64_t unit;    /* see struct tsr_cuda_device_config */
     double timeout_s;
-    bool force, deterministic, direct, serial, poison;
+    bool force, deterministic, direct, serial, poison, plain_attention;
+    unsigned allow_slow;          /* see struct tsr_slow */
     struct tsr_comms_config nccl; /* what --comm says of it */
 };
 
@@ -91,10 +93,26 @@ static tsr_status nccl_options(const char *how, struct tsr_comms_config *out)
     return TSR_OK;
 }
 
+/* TESSERA_ATTENTION=plain leaves cuDNN out, which tells its rounding from a defect of ours. */
+static tsr_status read_attention(bool *plain)
+{
+    const char *found = getenv("TESSERA_ATTENTION");
+    *plain = found && !strcmp(found, "plain");
+    return !found || !*found || *plain
+               ? TSR_OK
+               : tsr_fail(TSR_ECONFIG, "TESSERA_ATTENTION: found %.64s; allowed: plain, or unset",
+                          found);
+}
+
 static tsr_status check(const struct tsr_args *args, bool threads)
 {
     struct tsr_comms_config config;
+    unsigned allowed;
+    bool plain;
     TSR_TRY(nccl_options(args->comm, &config));
+    TSR_TRY(read_attention(&plain));
+    if (args->allow_slow)
+        TSR_TRY(tsr_slow_allow(args->allow_slow, &allowed));
     if (args->graphs && strcmp(args->graphs, "on") != 0 && strcmp(args->graphs, "off") != 0)
         return tsr_fail(TSR_ECONFIG, "run: --graphs: found %s; allowed: on, off", args->graphs);
     if (is_loopback(args) && !threads)
@@ -304,6 +322,9 @@ static tsr_status set_options(struct opened *g, const struct tsr_args *args,
     g->direct = args->graphs && !strcmp(args->graphs, "off");
     g->serial = args->serial;
     g->poison = args->check;
+    if (args->allow_slow)
+        TSR_TRY(tsr_slow_allow(args->allow_slow, &g->allow_slow));
+    TSR_TRY(read_attention(&g->plain_attention));
     return nccl_options(args->comm, &g->nccl);
 }
 
@@ -409,6 +430,8 @@ static tsr_status make_rank(struct tsr_gpus *gpus, const struct tsr_gpu_rank *r,
         .direct = g->direct,
         .serial = g->serial,
         .poison = g->poison,
+        .plain_attention = g->plain_attention,
+        .allow_slow = g->allow_slow,
         .profile = r->profile,
         .stuck = end_program,
         .watcher = r->watcher};

@@ -75,11 +75,10 @@ static tsr_status none_of(const struct given *options, size_t n, const char *tar
 
 static tsr_status only_on_gpus(const struct tsr_args *args)
 {
-    const struct given options[] = {{args->has_gpu, "--gpu"},
-                                    {args->comm != NULL, "--comm"},
-                                    {args->force_nccl, "--force-nccl"},
-                                    {args->deterministic, "--deterministic"},
-                                    {args->graphs != NULL, "--graphs"}};
+    const struct given options[] = {
+        {args->has_gpu, "--gpu"},           {args->comm != NULL, "--comm"},
+        {args->force_nccl, "--force-nccl"}, {args->deterministic, "--deterministic"},
+        {args->graphs != NULL, "--graphs"}, {args->allow_slow != NULL, "--allow-slow"}};
     return none_of(options, sizeof options / sizeof *options, "--on cuda");
 }
 
