@@ -52,7 +52,9 @@ struct tsr_coperand {
 
 /* An operation of the graph. */
 struct tsr_cop {
-    uint8_t cls;     /* enum tsr_cclass */
+    uint8_t cls;                   /* enum tsr_cclass */
+    uint8_t collective, reduce_op; /* of a CALL over the tensor-parallel ranks: enum tsr_instr_kind,
+                                      and how it adds; 0: it is a kernel */
     bool backward;   /* of the traced backward; before n_forward: it needs no gradient, either half
                         may run it */
     bool takes_lt;   /* a biased product: cublasLt's workspace */
@@ -86,6 +88,7 @@ struct tsr_ckernel {
     struct tsr_work work;
     uint32_t module;
     bool recompute, takes_lt, is_product;
+    uint8_t collective, reduce_op; /* as in tsr_cop: not a launch but a collective */
     uint32_t group; /* of the half that made it; TSR_NONE: a library's, or partial sums */
     uint32_t n_operands;
     struct tsr_coperand *operands;

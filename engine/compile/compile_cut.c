@@ -6,11 +6,12 @@
  * hangs on the source, what the backward needs on the sink; the edges of the minimum cut are saved.
  * Parameters and buffers cost nothing to save.
  *
- * Not computed again are: results of products and attention (not fusible), of reductions (less than
- * a quarter of what they read), whatever a product of the backward reads (it would have to be
- * stored anyway), and what is used again beyond an operation that cannot be fused. Checkpointing
- * overrules all of them: of a checkpointed block only its input is saved, and with the selective
- * form the results of attention and of every second product, where the backward needs them.
+ * Not computed again are: results of products, attention and collectives (not fusible), of
+ * reductions (less than a quarter of what they read), whatever a product of the backward reads (it
+ * would have to be stored anyway), and what is used again beyond an operation that cannot be fused.
+ * Checkpointing overrules all of them: of a checkpointed block only its input is saved, and with
+ * the selective form the results of attention and of every second product, where the backward needs
+ * them.
  */
 #include "engine/compile/compile.h"
 
@@ -141,15 +142,16 @@ static void ban_far_users(struct tsr_engine *e, struct cut *c)
     }
 }
 
-/* Selective checkpointing keeps attention and the 1st, 3rd, ... product. */
+/* Selective checkpointing keeps attention, the 1st, 3rd, ... product, and what a reduce-scatter of
+ * tensor parallelism returned. */
 static void mark_kept(struct cut *c)
 {
     const struct tsr_cgraph *g = c->g;
     unsigned products = 0;
     for (size_t i = 0; i < g->n_forward && c->plan->selective; i++) {
         const struct tsr_cop *op = &g->ops[i];
-        bool kept =
-            op->work.op == TSR_OP_ATTENTION || (op->work.op == TSR_OP_GEMM && ++products % 2 == 1);
+        bool kept = op->work.op == TSR_OP_ATTENTION || op->collective == TSR_REDUCE_SCATTER ||
+                    (op->work.op == TSR_OP_GEMM && ++products % 2 == 1);
         for (uint32_t k = 0; kept && k < op->n_operands; k++)
             if (op->operands[k].access == TSR_WRITE)
                 c->kept[op->operands[k].value] = true;

@@ -5,7 +5,8 @@
  * the half, or where several read it and it reads more than four tensors. What remains is put into
  * groups, in order: an operation joins the latest group that runs over the same elements, shares
  * data with it, and runs after everything that the operation needs. Sums over rows stand alone, or
- * join the reduction of rows that reads the same; either way a second kernel adds the partial sums.
+ * join the reduction of many rows that reads the same; either way a second kernel adds the partial
+ * sums.
  */
 #include "engine/compile/compile.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 
 enum { MAX_READS = 4 }; /* what several readers compute for themselves reads at most */
+enum { MIN_MIXED = 5 << 20, MIN_MIXED_ROWS = 4096, MAX_MIXED_COLUMNS = 16 << 10 };
 
 void tsr__fuse_too_large(struct tsr_fuse *f)
 {
@@ -184,6 +186,15 @@ static bool is_served(const struct tsr_fuse *f, const uint32_t *leaves, uint32_t
     return true;
 }
 
+/* Whether sums over rows run beside the reduction of the rows: not where a cache holds the rows,
+ * and only with many rows to split (MixOrderReduction.can_fuse, torch/_inductor/scheduler.py). */
+static bool takes_columns(const struct tsr_fuse_group *g)
+{
+    return g->cls == TSR_CLASS_COLUMN ||
+           (g->rows * g->columns >= MIN_MIXED && g->rows >= MIN_MIXED_ROWS &&
+            g->rows >= 2 * g->columns && g->columns <= MAX_MIXED_COLUMNS);
+}
+
 static uint32_t find_group(struct tsr_fuse *f, const struct tsr_cop *op, const uint32_t *leaves,
                            uint32_t n)
 {
@@ -193,7 +204,7 @@ static uint32_t find_group(struct tsr_fuse *f, const struct tsr_cop *op, const u
         if (!runs_alike(g, op) || g->n_members == TSR_FUSE_MEMBERS ||
             !is_served(f, leaves, n, (uint32_t)i, &shares, &all))
             continue;
-        if (op->cls == TSR_CLASS_COLUMN ? all : shares)
+        if (op->cls == TSR_CLASS_COLUMN ? all && takes_columns(g) : shares)
             return (uint32_t)i;
     }
     return TSR_NONE;

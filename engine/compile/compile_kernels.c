@@ -129,6 +129,8 @@ static void emit_call(struct tsr_fuse *f, const struct tsr_cop *op)
                                             .recompute = f->backward && !op->backward,
                                             .takes_lt = op->takes_lt,
                                             .is_product = op->work.op == TSR_OP_GEMM,
+                                            .collective = op->collective,
+                                            .reduce_op = op->reduce_op,
                                             .group = TSR_NONE,
                                             .operands = op->operands,
                                             .n_operands = op->n_operands});
@@ -319,6 +321,12 @@ static uint32_t find_over(struct tsr_fuse *f, size_t kernel, const struct tsr_co
     return TSR_NONE;
 }
 
+/* Memory of this half that nothing needs after the kernel. */
+static bool is_spent(const struct tsr_fuse *f, size_t kernel, uint32_t v)
+{
+    return is_owned(f, v) && !f->final[v] && !is_used_after(f, kernel, v);
+}
+
 static void find_lifetimes(struct tsr_fuse *f, size_t kernel)
 {
     struct tsr_ckernel *k = &f->out->kernels[kernel];
@@ -331,6 +339,9 @@ static void find_lifetimes(struct tsr_fuse *f, size_t kernel)
     bool fused = k->group != TSR_NONE;
     for (uint32_t i = 0; i < k->n_operands; i++) {
         k->over[i] = TSR_NONE;
+        if (k->collective == TSR_ALL_REDUCE && k->operands[i].access == TSR_WRITE &&
+            is_spent(f, kernel, k->operands[0].value))
+            k->over[i] = k->operands[0].value;
         if (fused && k->operands[i].slot == 1 && k->operands[i].access == TSR_WRITE)
             k->over[i] = find_over(f, kernel, &k->operands[i], taken, n_taken);
         if (k->over[i] != TSR_NONE)
@@ -338,7 +349,7 @@ static void find_lifetimes(struct tsr_fuse *f, size_t kernel)
     }
     for (uint32_t i = 0; i < k->n_operands; i++) {
         uint32_t v = k->operands[i].value;
-        bool dead = is_owned(f, v) && !f->final[v] && !is_used_after(f, kernel, v);
+        bool dead = is_spent(f, kernel, v);
         for (uint32_t j = 0; j < n_taken; j++)
             dead &= taken[j] != v;
         for (uint32_t j = 0; j < k->n_dead; j++)
@@ -361,6 +372,9 @@ void tsr__fuse_kernels(struct tsr_fuse *f)
     }
     for (size_t i = 0; i < f->out->n && tsr__ok(f->e); i++)
         find_lifetimes(f, i);
-    if (f->out->n)
-        f->out->kernels[0].work.compiled = TSR_COMPILED_FIRST;
+    size_t first = 0;
+    while (first < f->out->n && f->out->kernels[first].collective)
+        first++;
+    if (first < f->out->n)
+        f->out->kernels[first].work.compiled = TSR_COMPILED_FIRST;
 }

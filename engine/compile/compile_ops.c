@@ -176,6 +176,13 @@ static void add_column_sum(struct tsr_engine *e, struct tsr_cop *op,
     add_op(e, op, operands, n, 1u << 0 | 1u << 3);
 }
 
+static bool is_collective(const struct tsr_engine *e, const struct tsr_instr *instr)
+{
+    return (instr->kind == TSR_ALL_GATHER || instr->kind == TSR_REDUCE_SCATTER ||
+            instr->kind == TSR_ALL_REDUCE) &&
+           instr->comm == e->tp->comm && e->tp->size > 1;
+}
+
 /* What would be an instruction becomes an operation of the graph. */
 void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr)
 {
@@ -183,7 +190,8 @@ void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr)
     struct tsr_coperand operands[TSR_MAX_KERNEL_OPERANDS];
     static const struct tsr_work fill = {.op = TSR_OP_POINTWISE, .name = "fill"};
     bool known = instr->kind == TSR_OP || instr->kind == TSR_COPY || instr->kind == TSR_FILL;
-    if (!known) {
+    bool collective = is_collective(e, instr);
+    if (!known && !collective) {
         TSR__RAISE(e, TSR_EUNSUPPORTED, "dialect compile: %s inside the block %s breaks its graph",
                    tsr_instr_kind_name(instr->kind), c->block->fqn);
         return;
@@ -204,6 +212,12 @@ void tsr__capture_emit(struct tsr_engine *e, const struct tsr_instr *instr)
     struct tsr_cop op = {.work = instr->work ? *instr->work : fill,
                          .module = e->origin.module,
                          .backward = c->backward};
+    if (collective) {
+        op.work = (struct tsr_work){
+            .op = TSR_OP_GENERIC, .dtype = instr->dtype, .name = tsr_instr_kind_name(instr->kind)};
+        op.collective = instr->kind;
+        op.reduce_op = instr->reduce_op;
+    }
     op.cls = class_of(e, &op.work);
     op.rows = op.work.dims[0];
     op.columns = op.work.dims[1];

@@ -132,6 +132,23 @@ static void push_operand(struct tsr_engine *e, const struct tsr_coperand *o, str
     tsr__operand_tensor(e, &slice, o->access);
 }
 
+/* Reads operand 0 and writes operand 1; of an all-reduce both are one memory. */
+static void launch_collective(struct tsr_engine *e, const struct tsr_cplan *p,
+                              const struct tsr_ckernel *k, struct tsr_storage *from,
+                              uint64_t offset)
+{
+    struct tsr_tensor t[2];
+    for (int i = 0; i < 2; i++) {
+        const struct tsr_coperand *o = &k->operands[i];
+        t[i] = (struct tsr_tensor){.dtype = o->dtype,
+                                   .numel = o->bytes / tsr_dtype_bytes((tsr_dtype)o->dtype),
+                                   .offset = i ? 0 : offset + o->offset,
+                                   .storage = i ? p->table[o->value] : from};
+    }
+    tsr__tp_collective(e, k->collective, k->reduce_op, &t[0],
+                       t[0].storage == t[1].storage ? &t[0] : &t[1]);
+}
+
 static void launch(struct tsr_engine *e, struct tsr_cplan *p, const struct tsr_ckernel *k,
                    const struct tsr_node *node)
 {
@@ -145,12 +162,14 @@ static void launch(struct tsr_engine *e, struct tsr_cplan *p, const struct tsr_c
     e->autograd.recompute_depth += k->recompute;
     e->origin.recompute = e->autograd.recompute_depth > 0;
     provide(e, p, k, node);
-    for (uint32_t i = 0; i < k->n_operands && tsr__ok(e); i++) {
+    for (uint32_t i = 0; i < k->n_operands && tsr__ok(e) && !k->collective; i++) {
         const struct tsr_coperand *o = &k->operands[i];
         bool reads = o->access == TSR_READ;
         push_operand(e, o, reads ? read[i] : p->table[o->value], reads ? offset[i] : 0);
     }
-    if (tsr__ok(e))
+    if (tsr__ok(e) && k->collective)
+        launch_collective(e, p, k, read[0], offset[0]);
+    else if (tsr__ok(e))
         tsr__emit_op(e, &k->work);
     e->autograd.recompute_depth -= k->recompute;
     e->origin.recompute = e->autograd.recompute_depth > 0;

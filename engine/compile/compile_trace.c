@@ -136,9 +136,6 @@ static void check_block(struct tsr_engine *e, const struct tsr_module *m)
         TSR__RAISE(e, TSR_EUNSUPPORTED,
                    "dialect compile: the checkpoint of %s lies outside its hooks; allowed: inside",
                    m->fqn);
-    if (e->tp->size > 1)
-        TSR__RAISE(e, TSR_EUNSUPPORTED,
-                   "dialect compile: tensor parallelism breaks the graph of %s", m->fqn);
     if (e->autograd.n_heap > 0)
         TSR__RAISE(e, TSR_EUNSUPPORTED, "dialect compile: %s is first called in a backward",
                    m->fqn);

@@ -214,6 +214,9 @@ struct tsr_tensor *tsr__tp_enter(struct tsr_engine *e, struct tsr_tensor *x);
 struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x);
 /* All-reduce in place over the tensor-parallel ranks; nothing without tensor parallelism. */
 void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_op);
+/* One collective over them, from `in` to `out`, which may be one; the compute stream waits. */
+void tsr__tp_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_op,
+                        const struct tsr_tensor *in, const struct tsr_tensor *out);
 void tsr__tp_reduce_partial(struct tsr_engine *e, const struct tsr_param *p,
                             struct tsr_tensor *grad);
 

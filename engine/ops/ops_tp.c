@@ -7,12 +7,19 @@
  * (forward / backward). Between regions a sequence-parallel tensor has only this rank's tokens.
  * They run on a stream of their own that the compute stream waits for at once: such a collective
  * is exposed unless another stream has work.
+ *
+ * PyTorch cuts [batch, sequence, width] along its second dimension, while NCCL puts the parts of
+ * the ranks one behind another: torch.cat of chunks copies what a reduce-scatter is given, and,
+ * for batches of more than one sequence, what an all-gather returned (all_gather_tensor and
+ * reduce_scatter_tensor, torch/distributed/_functional_collectives.py). The fused dialect cuts the
+ * tokens themselves, whose order nothing between the regions depends on, and needs no copy.
  */
 #include "engine/layout/tensor_parallel.h"
 #include "engine/ops/ops_common.h"
+#include "engine/ops/ops_fused.h"
 
-static void emit_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_op,
-                            struct tsr_tensor *in, struct tsr_tensor *out)
+void tsr__tp_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_op,
+                        const struct tsr_tensor *in, const struct tsr_tensor *out)
 {
     uint64_t a = tsr__tensor_bytes(in), b = tsr__tensor_bytes(out);
     uint16_t compute = e->stream;
@@ -22,6 +29,13 @@ static void emit_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_o
                               .stream = e->tp->stream,
                               .comm = e->tp->comm,
                               .bytes = a > b ? a : b};
+    if (e->capture) { /* an operation of the graph; what it waits for is found when it is launched
+                       */
+        tsr__operand_tensor(e, in, TSR_READ);
+        tsr__operand_tensor(e, out, TSR_WRITE);
+        tsr__emit(e, &instr);
+        return;
+    }
     uint32_t ready = tsr__new_event(e), done = tsr__new_event(e);
     struct tsr_instr record = {.kind = TSR_RECORD, .stream = compute, .event = ready};
     struct tsr_instr wait = {.kind = TSR_WAIT, .stream = e->tp->stream, .event = ready};
@@ -39,27 +53,55 @@ static void emit_collective(struct tsr_engine *e, uint8_t kind, uint8_t reduce_o
     tsr__emit(e, &wait);
 }
 
+static void emit_copy(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *y)
+{
+    tsr__operand_tensor(e, x, TSR_READ);
+    tsr__operand_tensor(e, y, TSR_WRITE);
+    tsr__emit_copy(e, (tsr_dtype)x->dtype, tsr__tensor_bytes(x), tsr__tensor_bytes(x), "clone");
+}
+
+/* Returns a copy of x whose rows are in another order; the reference to x is taken. */
+static struct tsr_tensor *reordered(struct tsr_engine *e, struct tsr_tensor *x,
+                                    enum tsr_category category)
+{
+    struct tsr_tensor *y = x ? tsr__tensor_like(e, x, (tsr_dtype)x->dtype, category) : NULL;
+    if (y)
+        emit_copy(e, x, y);
+    tsr_release(e, x);
+    return y;
+}
+
+/* Eager PyTorch reduces a copy; Inductor finds that it can do without (comm_lowering.py,
+ * all_reduce). A graph writes no value twice: there the sum is a value of its own. */
+static struct tsr_tensor *all_reduced(struct tsr_engine *e, struct tsr_tensor *x,
+                                      enum tsr_category category)
+{
+    struct tsr_tensor *y = tsr__tensor_like(e, x, (tsr_dtype)x->dtype, category);
+    if (y && !e->capture)
+        emit_copy(e, x, y);
+    if (y)
+        tsr__tp_collective(e, TSR_ALL_REDUCE, TSR_REDUCE_SUM, e->capture ? x : y, y);
+    return y;
+}
+
 /* Functional collectives: the input stays, the result is a new tensor. */
 static struct tsr_tensor *collective(struct tsr_engine *e, uint8_t kind, struct tsr_tensor *x,
                                      enum tsr_category category)
 {
     uint64_t dims[2] = {x->dims[0], x->n_dims > 1 ? x->dims[1] : 1};
-    if (kind == TSR_ALL_GATHER)
-        dims[0] *= e->tp->size;
-    if (kind == TSR_REDUCE_SCATTER)
-        dims[0] /= e->tp->size;
-    struct tsr_tensor *y = tsr__tensor_new(e, (tsr_dtype)x->dtype, x->n_dims, dims, category);
-    if (!y)
-        return NULL;
-    if (kind == TSR_ALL_REDUCE) { /* in place on a copy */
-        tsr__operand_tensor(e, x, TSR_READ);
-        tsr__operand_tensor(e, y, TSR_WRITE);
-        tsr__emit_copy(e, (tsr_dtype)x->dtype, tsr__tensor_bytes(x), tsr__tensor_bytes(x), "clone");
-        emit_collective(e, kind, TSR_REDUCE_SUM, y, y);
-    } else {
-        emit_collective(e, kind, kind == TSR_ALL_GATHER ? TSR_REDUCE_NONE : TSR_REDUCE_SUM, x, y);
-    }
-    return y;
+    if (kind == TSR_ALL_REDUCE)
+        return all_reduced(e, x, category);
+    bool gathers = kind == TSR_ALL_GATHER, copies = !tsr__is_fused(e);
+    dims[0] = gathers ? dims[0] * e->tp->size : dims[0] / e->tp->size;
+    x = tsr_retain(x);
+    if (copies && !gathers)
+        x = reordered(e, x, TSR_CAT_TEMP);
+    struct tsr_tensor *y =
+        x ? tsr__tensor_new(e, (tsr_dtype)x->dtype, x->n_dims, dims, category) : NULL;
+    if (y)
+        tsr__tp_collective(e, kind, gathers ? TSR_REDUCE_NONE : TSR_REDUCE_SUM, x, y);
+    tsr_release(e, x);
+    return copies && gathers && e->shape.batch > 1 ? reordered(e, y, category) : y;
 }
 
 /* a[0]: the collective of backward; 0: the gradient passes through */
@@ -115,7 +157,7 @@ struct tsr_tensor *tsr__tp_leave(struct tsr_engine *e, struct tsr_tensor *x)
 void tsr__tp_reduce(struct tsr_engine *e, struct tsr_tensor *x, uint8_t reduce_op)
 {
     if (x && e->tp->size > 1 && tsr__ok(e))
-        emit_collective(e, TSR_ALL_REDUCE, reduce_op, x, x);
+        tsr__tp_collective(e, TSR_ALL_REDUCE, reduce_op, x, x);
 }
 
 /* Norm weights of a sequence-parallel model: each rank saw its own tokens, so the gradient is a

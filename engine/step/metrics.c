@@ -13,10 +13,9 @@ tsr_status tsr__check_loss(const struct tsr_engine *e)
     bool compiled = s->loss_kernel == TSR_LOSS_COMPILED;
     bool flash = s->loss_kernel != TSR_LOSS_EAGER && !compiled;
     TSR_TRY(tsr__check_chunked_loss(e));
-    if (compiled && (e->model->loss_mse || e->tp->size > 1 || tsr__is_fused(e)))
-        return tsr_fail(TSR_EUNSUPPORTED,
-                        "a compiled loss is modelled for cross-entropy, without tensor parallelism "
-                        "and outside the fused dialect");
+    if (compiled && (e->model->loss_mse || tsr__is_fused(e)))
+        return tsr_fail(TSR_EUNSUPPORTED, "a compiled loss is modelled for cross-entropy, outside "
+                                          "the fused dialect");
     if ((s->metrics || flash) && (e->model->loss_mse || s->loss_chunks > 1))
         return tsr_fail(TSR_EUNSUPPORTED,
                         "%s of a model without logits for its loss are not modelled",

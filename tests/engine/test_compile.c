@@ -15,7 +15,8 @@ enum { RANDOM_STATE = 16 + 8 }; /* of flash attention: seed and offset */
 enum { VOCAB = 250 }; /* sizes of logits are those of nothing else */
 
 struct options {
-    bool gpt2, hf_names, hand_norm, full, selective, tp, outside, wraps_inside, eager, fp8_gather;
+    bool gpt2, hf_names, hand_norm, full, selective, tp, plain, outside, wraps_inside, eager,
+        fp8_gather;
     enum tsr_linear linear;
     enum tsr_loss_kernel loss;
     uint64_t chunks;
@@ -100,7 +101,7 @@ static tsr_status open_rig(struct rig *r, struct options o)
     tsr_program_init(&r->second, tsr_engine_tables(r->e));
     add_model(r);
     if (o.tp)
-        ok(tsr_tensor_parallel_model(r->e, "tp", true));
+        ok(tsr_tensor_parallel_model(r->e, "tp", !o.plain));
     wrap(r);
     const struct tsr_step_config step = {.batch = o.gpt2 ? 4 : 2,
                                          .seq = o.gpt2 ? 1024 : 8192,
@@ -136,17 +137,20 @@ static bool is_of_block(const struct rig *r, const struct tsr_instr *in)
     return strncmp(of, name, n) == 0 && (of[n] == 0 || of[n] == '.');
 }
 
-/* Names of the kernels of block 1, products left out, one a line. */
+/* Names of the kernels of block 1 and of its collectives over tp, products left out, one a line. */
 static void kernels(const struct rig *r, int phase, char *text, size_t size)
 {
     size_t n = 0;
     text[0] = 0;
     for (size_t i = 0; i < r->step.n_instrs; i++) {
         const struct tsr_instr *in = &r->step.instrs[i];
-        if (in->kind != TSR_OP || in->origin.phase != phase || !is_of_block(r, in) ||
-            in->work->op == TSR_OP_GEMM)
+        bool collective = r->o.tp && in->comm != UINT16_MAX && in->origin.hook == TSR_HOOK_NONE &&
+                          strcmp(r->step.tables->comms[in->comm].name, "tp") == 0;
+        if ((in->kind != TSR_OP && !collective) || in->origin.phase != phase ||
+            !is_of_block(r, in) || (!collective && in->work->op == TSR_OP_GEMM))
             continue;
-        int more = snprintf(text + n, size - n, "%s\n", in->work->name);
+        int more = snprintf(text + n, size - n, "%s\n",
+                            collective ? tsr_instr_kind_name(in->kind) : in->work->name);
         assert_true(more > 0 && (size_t)more < size - n);
         n += (size_t)more;
     }
@@ -463,6 +467,32 @@ static void compiled_loss(void **state)
     close_rig(&eager);
 }
 
+/* block.py loss: of a cut vocabulary zeros and softmax less one-hot exist in fp32, and three
+ * numbers a token are reduced over the ranks. */
+static void compiled_loss_of_cut_vocabulary(void **state)
+{
+    const uint64_t logits = 2 * (uint64_t)LLAMA_T * VOCAB / 2;
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.tp = true, .loss = TSR_LOSS_COMPILED}));
+    assert_int_equal(count_allocs(&r, 2 * logits), 2);
+    assert_int_equal(count_allocs(&r, logits), 2);
+    assert_int_equal(loss_kernel(&r, "compiled_row_exp_sum")->bytes_read, logits + 4 * LLAMA_T);
+    const struct tsr_work *saved = loss_kernel(&r, "compiled_softmax");
+    assert_int_equal(saved->bytes_read, logits + 2 * logits + 2 * 4 * LLAMA_T);
+    assert_int_equal(saved->bytes_written, 2 * logits);
+    const struct tsr_work *back = loss_kernel(&r, "compiled_cut_backward");
+    assert_int_equal(back->bytes_read, 2 * logits + 2 * 4);
+    assert_int_equal(back->bytes_written, logits);
+    unsigned sums = 0;
+    for (size_t i = 0; i < r.step.n_instrs; i++)
+        sums += r.step.instrs[i].kind == TSR_ALL_REDUCE &&
+                r.step.instrs[i].origin.phase == TSR_PHASE_LOSS &&
+                r.step.instrs[i].bytes == 4 * LLAMA_T;
+    assert_int_equal(sums, 3);
+    close_rig(&r);
+}
+
 /* The same for the logits of each chunk. */
 static void compiled_loss_in_chunks(void **state)
 {
@@ -544,6 +574,81 @@ static void fp8_delayed(void **state)
     close_rig(&r);
 }
 
+/* ---- tensor parallelism ---------------------------------------------------------------------- */
+
+/* block.py llama --tp 2: torch.cat of chunks (a clone here) is a kernel of its own behind an
+ * all-gather and behind a product; before a reduce-scatter of backward it takes in the sum of the
+ * gradients. */
+static const char cut_forward[] =
+    "rms_norm\nall_gather\nclone\ncast\nrotary\ncast\ncast\nrotary\ncast+expand_heads\n"
+    "expand_heads\nflash_attention\nclone\nreduce_scatter\nadd+rms_norm\nall_gather\nclone\n"
+    "silu+mul\nclone\nreduce_scatter\nadd\n";
+static const char cut_tail[] =
+    "flash_attention_backward\nsum_heads\nsum_heads+cast\nconjugate\n"
+    "rotary_backward\ncast\ncast\nrotary_backward\ncast\nadd+clone\nreduce_scatter\n"
+    "rms_norm_backward+add\npartial_sums\n";
+
+static void assert_cut(struct options o, const char *backward, uint64_t saved)
+{
+    static char want[2048];
+    struct rig r;
+    o.tp = true;
+    ok(open_rig(&r, o));
+    snprintf(want, sizeof want, "%s%s", backward, cut_tail);
+    assert_kernels(&r, TSR_PHASE_FORWARD, cut_forward);
+    assert_kernels(&r, TSR_PHASE_BACKWARD, want);
+    assert_int_equal(kept(&r), saved);
+    close_rig(&r);
+}
+
+static void tensor_parallel(void **state)
+{
+    (void)state;
+    /* saved: the input, or the result here; view_1, q, k, v, log-sum-exp, random state, view_23,
+     * what the first reduce-scatter returned, view_27, mm_4, mm_5, view_34, two statistics */
+    assert_cut((struct options){0},
+               "all_gather\nclone\nsilu+mul+silu_backward\nadd+clone\nreduce_scatter\n"
+               "add+rms_norm_backward\npartial_sums\nall_gather\nclone\n",
+               6 * MIB(64) + 2 * MIB(128) + MIB(1) + RANDOM_STATE + 3 * MIB(224) +
+                   2 * 4 * LLAMA_T / 2);
+    /* nothing is scattered again: input or result, mm, mm_2, getitem, log-sum-exp, random state,
+     * reduce_scatter_tensor, mm_4 */
+    assert_cut((struct options){.selective = true},
+               "all_gather\nclone\nadd+rms_norm\nall_gather\nclone\nsilu+mul\n"
+               "silu+mul+silu_backward\nadd+clone\nreduce_scatter\n"
+               "add+rms_norm_backward+rms_norm\npartial_sums\nall_gather\nclone\ncast\nrotary\n"
+               "cast\nall_gather\nclone\ncast\nrotary\ncast+expand_heads\nexpand_heads\n",
+               4 * MIB(64) + MIB(16) + MIB(1) + RANDOM_STATE + MIB(224));
+    /* the last reduce-scatter of the block is not needed again */
+    assert_cut((struct options){.full = true},
+               "all_gather\nclone\nrms_norm\nall_gather\nclone\ncast\nrotary\ncast\ncast\nrotary\n"
+               "cast+expand_heads\nexpand_heads\nflash_attention\nclone\nreduce_scatter\n"
+               "add+rms_norm\nall_gather\nclone\nsilu+mul\nsilu+mul+silu_backward\nadd+clone\n"
+               "reduce_scatter\nadd+rms_norm_backward\npartial_sums\nall_gather\nclone\n",
+               MIB(64));
+}
+
+/* block.py llama --tp 2 --plain: sums over the ranks take the place of what they add, without a
+ * copy. */
+static void sums_over_ranks(void **state)
+{
+    struct rig r;
+    (void)state;
+    ok(open_rig(&r, (struct options){.tp = true, .plain = true}));
+    assert_kernels(&r, TSR_PHASE_FORWARD,
+                   "rms_norm\ncast\nrotary\ncast\ncast\nrotary\ncast+expand_heads\n"
+                   "expand_heads\nflash_attention\nall_reduce\nadd+rms_norm\nsilu+mul\n"
+                   "all_reduce\nadd\n");
+    /* the input, or the result here; view_1, q, k, v, log-sum-exp, random state, view_25, the sum
+     * over the ranks, view_29, mm_4, mm_5, view_37, two statistics */
+    assert_int_equal(kept(&r), 4 * MIB(128) + 4 * MIB(64) + MIB(1) + RANDOM_STATE + 3 * MIB(224) +
+                                   2 * 4 * LLAMA_T);
+    for (size_t i = 0; i < r.step.n_instrs; i++)
+        if (r.step.instrs[i].kind == TSR_ALL_REDUCE && is_of_block(&r, &r.step.instrs[i]))
+            assert_int_equal(r.step.instrs[i].n_operands, 1); /* in place */
+    close_rig(&r);
+}
+
 /* ---- refusals -------------------------------------------------------------------------------- */
 
 static void assert_refused(struct options o, const char *text)
@@ -559,7 +664,6 @@ static void refusals(void **state)
     (void)state;
     assert_refused((struct options){.wraps_inside = true}, "is wrapped or checkpointed inside");
     assert_refused((struct options){.outside = true}, "lies outside its hooks");
-    assert_refused((struct options){.tp = true}, "tensor parallelism breaks the graph");
     struct tsr_recorder recorder;
     struct tsr_program program;
     struct tsr_engine *e;
@@ -588,10 +692,13 @@ int main(void)
         cmocka_unit_test(evaluation),
         cmocka_unit_test(gpt2_without_checkpoint),
         cmocka_unit_test(compiled_loss),
+        cmocka_unit_test(compiled_loss_of_cut_vocabulary),
         cmocka_unit_test(compiled_loss_in_chunks),
         cmocka_unit_test(fp8_tensorwise),
         cmocka_unit_test(fp8_gather),
         cmocka_unit_test(fp8_delayed),
+        cmocka_unit_test(tensor_parallel),
+        cmocka_unit_test(sums_over_ranks),
         cmocka_unit_test(refusals),
     };
     return cmocka_run_group_tests_name("compile", tests, NULL, NULL);

@@ -10,10 +10,11 @@
 
 enum { D = 64, F = 128, H = 8, K = 4, HD = 8, V = 256, L = 3, SEQ = 32 };
 
-static void open_rig(struct recording *r, uint32_t dp, uint32_t tp, bool sequence, uint32_t rank)
+static void open_as(struct recording *r, uint32_t dp, uint32_t tp, bool sequence, uint32_t rank,
+                    uint32_t batch, enum tsr_dialect dialect)
 {
-    struct tsr_engine_config c = {.mesh = {.n_dims = tp > 1 ? 2 : 1, .shape = {dp, tp}},
-                                  .rank = rank};
+    struct tsr_engine_config c = {
+        .mesh = {.n_dims = tp > 1 ? 2 : 1, .shape = {dp, tp}}, .dialect = dialect, .rank = rank};
     snprintf(c.mesh.name[0], sizeof c.mesh.name[0], "shard");
     snprintf(c.mesh.name[1], sizeof c.mesh.name[1], "tp");
     const struct tsr_llama_config model = {.hidden_size = D,
@@ -36,7 +37,13 @@ static void open_rig(struct recording *r, uint32_t dp, uint32_t tp, bool sequenc
     }
     struct tsr_module *root = tsr_module_root(r->e);
     ok(tsr_fully_shard(r->e, &root, 1, NULL));
-    ok(tsr_step_configure(r->e, &(struct tsr_step_config){.batch = 1, .seq = SEQ, .n_micro = 1}));
+    ok(tsr_step_configure(r->e,
+                          &(struct tsr_step_config){.batch = batch, .seq = SEQ, .n_micro = 1}));
+}
+
+static void open_rig(struct recording *r, uint32_t dp, uint32_t tp, bool sequence, uint32_t rank)
+{
+    open_as(r, dp, tp, sequence, rank, 1, TSR_DIALECT_EAGER);
 }
 
 static void run(struct recording *r)
@@ -92,6 +99,24 @@ static void sequence_parallel(void **state)
     assert_int_equal(count(&r, TSR_ALL_REDUCE, "tp", TSR_PHASE_BACKWARD, &bytes), 2 * L + 1);
     assert_int_equal(bytes, (2 * L + 1) * 4 * D);
     recording_end(&r);
+}
+
+/* Sequences stand behind one another in the shards of a batch: chunks are put together before a
+ * reduce-scatter and, if there are several, behind an all-gather. The fused dialect cuts tokens. */
+static void chunks_are_put_together(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct recording r;
+        int copies = 0;
+        open_as(&r, 2, 4, true, 0, i == 1 ? 2 : 1, i == 2 ? TSR_DIALECT_FUSED : TSR_DIALECT_EAGER);
+        run(&r);
+        for (size_t k = 0; k < r.step.n_instrs; k++)
+            copies +=
+                r.step.instrs[k].kind == TSR_COPY && !strcmp(r.step.instrs[k].work->name, "clone");
+        assert_int_equal(copies, i == 2 ? 0 : (i + 1) * 2 * (2 * L + 1));
+        recording_end(&r);
+    }
 }
 
 static void checkpoint(const struct recording *r, bool selective)
@@ -221,6 +246,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequence_parallel),
+        cmocka_unit_test(chunks_are_put_together),
         cmocka_unit_test(plain),
         cmocka_unit_test(scattered_results_are_kept),
         cmocka_unit_test(work_is_divided),

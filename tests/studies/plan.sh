@@ -263,11 +263,6 @@ works plan "$small" --set model=llama-3.1-8b --set model.layers=2 --set tp=2 --s
 [ $(($(field 3 "$out" | head -n 1) % 2)) = 0 ] || complain "--max seq with tp: an odd length"
 
 # ---- tensor parallelism and compiled blocks ---------------------------------------------------
-# Tensor parallelism and compiled blocks: in the default space as in compare, and a line says what is taken.
-works plan "$small" --set model=llama-3.1-8b --set model.layers=1 --set 'plan.space={tp: [1, 2], dialect: [eager, compile]}' --top 9
-has "$out" "tp beside dialect: compile: the kernels of dialect: fused, which come nearest, are taken."
-works plan "$small" --set model=llama-3.1-8b --set model.layers=1 --set 'plan.space={tp: [1, 2]}' --top 9
-grep -q "dialect: fused" "$out" && complain "a remark on compiled blocks without any"
 printf 'model: {name: llama-3.1-8b, layers: 1}\ncluster: dgx-h100-1\nworld: 4\nseq: 512\nwrap: [{modules: [""]}]\ncheckpoint.every: none\n' >"$tmp/default.yaml"
 works plan "$tmp/default.yaml" --top 1
 has "$out" "not possible; the first: tp beside loss.chunks"

@@ -184,7 +184,7 @@ const struct tsr_key tsr_keys[] = {
      "repeat key and value heads in memory before attention", ALL},
     {"dialect", TSR_KEY_ENUM, AT(dialect), "eager", 0, 0, 0, tsr_words_dialect,
      "kernels of plain modules: those of eager PyTorch; fused ones (norms with sums, SwiGLU, "
-     "rotation and loss in place); or compile: compile.components by torch.compile (with tp: fused), simulated only", ALL},
+     "rotation and loss in place); or compile: compile.components by torch.compile, simulated only", ALL},
     {"compile.components", TSR_KEY_LIST, AT(compile_parts), "[model]", 0, 0, 0, tsr_words_compiled,
      "what dialect: compile compiles, as in torchtitan: model: each block; loss: the cross-entropy, which "
      "then has nothing in fp32 of the logits' size", ALL},

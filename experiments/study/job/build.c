@@ -84,8 +84,9 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
         .state_dtype = (tsr_dtype)s->state_dtype,
         .clip = s->clip,
         .clip_how = (enum tsr_clip)s->clip_how,
-        .loss_kernel = tsr_job_compiles(s, TSR_COMPILE_LOSS) ? TSR_LOSS_COMPILED
-                                                             : (enum tsr_loss_kernel)s->loss_kernel,
+        .loss_kernel = tsr_settings_compile(s, TSR_COMPILE_LOSS)
+                           ? TSR_LOSS_COMPILED
+                           : (enum tsr_loss_kernel)s->loss_kernel,
         .metrics = (uint32_t)s->metrics,
         .reads_loss = s->reads_loss,
         .decay_matrices_only = s->run.decay == TSR_DECAY_MATRICES,

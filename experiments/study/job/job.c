@@ -255,24 +255,11 @@ void tsr_job_close(struct tsr_job *job)
 
 /* ---- words ------------------------------------------------------------------------------- */
 
-/* True where the kernels of the fused dialect stand for compiled ones. */
-static bool is_nearest(const struct tsr_settings *s)
-{
-    return s->dialect == TSR_DIALECT_COMPILE && s->tp > 1;
-}
-
-bool tsr_job_compiles(const struct tsr_settings *s, enum tsr_compiled_part part)
-{
-    return tsr_settings_compile(s, part) && !is_nearest(s);
-}
-
 enum tsr_dialect tsr_job_dialect(const struct tsr_settings *s)
 {
     if (s->dialect != TSR_DIALECT_COMPILE)
         return (enum tsr_dialect)s->dialect;
-    if (is_nearest(s))
-        return TSR_DIALECT_FUSED;
-    return tsr_job_compiles(s, TSR_COMPILE_MODEL) ? TSR_DIALECT_COMPILE : TSR_DIALECT_EAGER;
+    return tsr_settings_compile(s, TSR_COMPILE_MODEL) ? TSR_DIALECT_COMPILE : TSR_DIALECT_EAGER;
 }
 
 /* AdamW's decay is a number that a kernel gets, so only a run has it. */
@@ -302,10 +289,6 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
                  "nodes: %llu: world %u takes %llu of them; the others are unused",
                  (unsigned long long)nodes, job->world,
                  (unsigned long long)((job->world + per_node - 1) / per_node));
-    if (is_nearest(job->settings) && used < n)
-        snprintf(out[used++], 256,
-                 "dialect: compile beside tp: compiled blocks are not modelled with tensor "
-                 "parallelism; the kernels of dialect: fused, which come nearest, are taken");
     static const char *const keys[] = {"attention", "gqa_repeat", "attention_unpad"};
     const char *allowed;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

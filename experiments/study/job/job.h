@@ -64,12 +64,8 @@ uint64_t tsr_job_tokens(const struct tsr_job *job);
 /* Refuses what FSDP1 does in PyTorch and not here (TSR_ECONFIG), wherever it was given. */
 tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;
 
-/* Returns the dialect that is emitted: eager where only the loss is compiled; fused beside tensor
- * parallelism, where compiled blocks are not modelled and fused kernels come nearest (a remark
- * reports it). */
+/* Returns the dialect that is emitted: eager where only the loss is compiled. */
 enum tsr_dialect tsr_job_dialect(const struct tsr_settings *settings);
-/* Returns true if torch.compile makes the blocks, or the loss, of the strategy. */
-bool tsr_job_compiles(const struct tsr_settings *settings, enum tsr_compiled_part part);
 
 /* Remarks that are no errors (a sliding window that is not modelled, ...), one line each, at most
  * `n` of them; returns how many. */

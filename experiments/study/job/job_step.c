@@ -100,7 +100,7 @@ static tsr_status check_loss(const struct tsr_job *job)
 static tsr_status check_compiled_loss(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    if (!tsr_job_compiles(s, TSR_COMPILE_LOSS))
+    if (!tsr_settings_compile(s, TSR_COMPILE_LOSS))
         return TSR_OK;
     if (s->loss_kernel != TSR_LOSS_EAGER)
         return refuse(job, "compile.components", "loss.kernel", "[model], or loss.kernel: eager");

@@ -194,32 +194,6 @@ static void put_over_peak(FILE *out, const struct tsr_plan *plan)
         }
 }
 
-/* The value that configuration i has for a key of the space, else the strategy's own; `text` holds
- * the latter. */
-static const char *value_of(const struct tsr_plan *plan, size_t i, const char *key, char text[64])
-{
-    for (size_t k = 0; k < plan->space.n_axes; k++)
-        if (!strcmp(plan->space.axes[k].key, key))
-            return plan->space.axes[k].values[tsr_plan_pick(&plan->space, i, k)].text;
-    if (tsr_key_format(&tsr_keys[tsr_key_find(key)], plan->job.settings, text, 64) != TSR_OK)
-        text[0] = 0;
-    return text;
-}
-
-/* Compiled blocks beside tensor parallelism are not modelled; tsr_job_dialect() has the nearest. */
-static void put_nearest(FILE *out, const struct tsr_plan *plan)
-{
-    char text[64];
-    for (size_t k = 0; k < plan->n_shown; k++)
-        if (strtoul(value_of(plan, plan->shown[k], "tp", text), NULL, 10) > 1 &&
-            !strcmp(value_of(plan, plan->shown[k], "dialect", text), "compile")) {
-            fputs("tp beside dialect: compile: the kernels of dialect: fused, which come nearest, "
-                  "are taken.\n",
-                  out);
-            return;
-        }
-}
-
 static void put_marked(FILE *out, const struct tsr_plan *plan)
 {
     if (plan->n_shown > plan->n_ranked)
@@ -275,7 +249,6 @@ static void put_markdown(FILE *out, const struct tsr_plan *plan, bool wide)
     }
     fputc('\n', out);
     put_retries(out, plan);
-    put_nearest(out, plan);
     if (wide)
         put_over_peak(out, plan);
     put_marked(out, plan);

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""block.py MODEL CHECKPOINT [--code]: what torch.compile makes of one transformer block, without a GPU.
+"""block.py MODEL CHECKPOINT [--tp N] [--code]: what torch.compile makes of one transformer block, without a GPU.
 
     LD_PRELOAD=libfakecuda.so python block.py llama none          # ../mem/build.sh makes the stand-in CUDA runtime
 
-MODEL: llama (torchtitan's block), gpt2 (plain LayerNorm, biased products, GELU). CHECKPOINT: none, full, selective.
+MODEL: llama (torchtitan's block), gpt2 (plain LayerNorm, biased products, GELU), loss (cross-entropy of a vocabulary that
+--tp cuts, under loss_parallel). CHECKPOINT: none, full, selective. --tp: tensor parallelism over a fake process group.
 Traces the block with AOTAutograd, partitions it (min-cut), lowers both graphs by Inductor up to
 the text of its kernels, and prints: saved tensors; every kernel and library call in order, with the operations that it
 fuses. The Triton text is made, not compiled. Needs torch 2.11 with triton. engine/compile/COMPILE.md quotes the output.
@@ -24,43 +25,82 @@ def flash(q, k, v):
     return torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, True, return_debug_mask=False)[0]
 
 
+class Attention(nn.Module):
+    """torchtitan's; the heads of this rank if wq, wk and wv are cut."""
+
+    def __init__(self, dim, heads, kv_heads, head_dim):
+        super().__init__()
+        self.n, self.d = heads // kv_heads, head_dim
+        self.wq = nn.Linear(dim, heads * head_dim, bias=False)
+        self.wk = nn.Linear(dim, kv_heads * head_dim, bias=False)
+        self.wv = nn.Linear(dim, kv_heads * head_dim, bias=False)
+        self.wo = nn.Linear(heads * head_dim, dim, bias=False)
+
+    def forward(self, x, freqs):
+        b, s, _ = x.shape
+        q, k, v = (t.view(b, s, -1, self.d) for t in (self.wq(x), self.wk(x), self.wv(x)))
+        q, k = rotate(q, freqs), rotate(k, freqs)
+        if self.n > 1:
+            k, v = (t[:, :, :, None, :].expand(b, s, -1, self.n, self.d).reshape(b, s, -1, self.d) for t in (k, v))
+        o = flash(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
+        return self.wo(o.transpose(1, 2).contiguous().view(b, s, -1))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, dim, hidden):
+        super().__init__()
+        self.w1 = nn.Linear(dim, hidden, bias=False)
+        self.w2 = nn.Linear(hidden, dim, bias=False)
+        self.w3 = nn.Linear(dim, hidden, bias=False)
+
+    def forward(self, x):
+        return self.w2(F.silu(self.w1(x)) * self.w3(x))
+
+
+def rotate(x, freqs):
+    z = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(z * freqs.view(1, x.shape[1], 1, -1)).flatten(3).type_as(x)
+
+
 class Llama(nn.Module):
     """torchtitan's TransformerBlock at the end of 2024."""
 
     def __init__(self, dim, heads, kv_heads, hidden, seq):
         super().__init__()
-        self.heads, self.kv_heads, self.d = heads, kv_heads, dim // heads
         self.attention_norm = nn.RMSNorm(dim, eps=1e-5)
         self.ffn_norm = nn.RMSNorm(dim, eps=1e-5)
-        self.wq = nn.Linear(dim, heads * self.d, bias=False)
-        self.wk = nn.Linear(dim, kv_heads * self.d, bias=False)
-        self.wv = nn.Linear(dim, kv_heads * self.d, bias=False)
-        self.wo = nn.Linear(heads * self.d, dim, bias=False)
-        self.w1 = nn.Linear(dim, hidden, bias=False)
-        self.w2 = nn.Linear(hidden, dim, bias=False)
-        self.w3 = nn.Linear(dim, hidden, bias=False)
-        self.register_buffer("freqs", torch.empty(seq, self.d // 2, dtype=torch.complex64))
-
-    def rotate(self, x):
-        z = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
-        return torch.view_as_real(z * self.freqs.view(1, x.shape[1], 1, -1)).flatten(3).type_as(x)
-
-    def attend(self, x):
-        b, s, _ = x.shape
-        q, k, v = self.wq(x), self.wk(x), self.wv(x)
-        q, k, v = (t.view(b, s, -1, self.d) for t in (q, k, v))
-        q, k = self.rotate(q), self.rotate(k)
-        n = self.heads // self.kv_heads
-        if n > 1:
-            k, v = (t[:, :, :, None, :].expand(b, s, self.kv_heads, n, self.d).reshape(b, s, self.heads, self.d)
-                    for t in (k, v))
-        o = flash(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))
-        return self.wo(o.transpose(1, 2).contiguous().view(b, s, -1))
+        self.attention = Attention(dim, heads, kv_heads, dim // heads)
+        self.feed_forward = FeedForward(dim, hidden)
+        self.register_buffer("freqs", torch.empty(seq, dim // heads // 2, dtype=torch.complex64))
 
     def forward(self, x):
-        h = x + self.attend(self.attention_norm(x))
-        y = self.ffn_norm(h)
-        return h + self.w2(F.silu(self.w1(y)) * self.w3(y))
+        h = x + self.attention(self.attention_norm(x), self.freqs)
+        return h + self.feed_forward(self.ffn_norm(h))
+
+
+def make_mesh(size):
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+    dist.init_process_group("fake", rank=0, world_size=size, store=FakeStore())
+    return dist.init_device_mesh("cuda", (size,), mesh_dim_names=("tp",))
+
+
+def parallelize(block, size, plain):
+    """As torchtitan's apply_tp: sequence parallel between the regions; plain: all-reduces."""
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor.parallel import (ColwiseParallel, PrepareModuleInput, RowwiseParallel,
+                                                   SequenceParallel, parallelize_module)
+    mesh = make_mesh(size)
+    out = Replicate() if plain else Shard(1)
+    parts = {} if plain else {
+        "attention_norm": SequenceParallel(), "ffn_norm": SequenceParallel(),
+        "attention": PrepareModuleInput(input_layouts=(Shard(1), None), desired_input_layouts=(Replicate(), None)),
+        "feed_forward": PrepareModuleInput(input_layouts=(Shard(1),), desired_input_layouts=(Replicate(),))}
+    parallelize_module(block, mesh, parts | {
+        "attention.wq": ColwiseParallel(), "attention.wk": ColwiseParallel(), "attention.wv": ColwiseParallel(),
+        "attention.wo": RowwiseParallel(output_layouts=out),
+        "feed_forward.w1": ColwiseParallel(), "feed_forward.w2": RowwiseParallel(output_layouts=out),
+        "feed_forward.w3": ColwiseParallel()})
 
 
 class Gpt2(nn.Module):
@@ -87,7 +127,8 @@ class Gpt2(nn.Module):
 def policy_of():
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
     keep = {torch.ops.aten.mm.default, torch.ops.aten.addmm.default,
-            torch.ops.aten._scaled_dot_product_flash_attention.default}
+            torch.ops.aten._scaled_dot_product_flash_attention.default,
+            torch.ops._c10d_functional.reduce_scatter_tensor.default}
     counts = {"forward": 0, "recompute": 0}
 
     def policy(ctx, func, *args, **kwargs):
@@ -163,11 +204,40 @@ def lower(gm, inputs, forward, args):
         print("   ", line)
 
 
+def make_block(args):
+    shape = dict(llama=(4096, 32, 8, 14336), gpt2=(1600, 25, 25, 6400))[args.model]
+    batch, seq = (2, 8192) if args.model == "llama" else (4, 1024)
+    with torch.device("cuda"):
+        inner = (Llama if args.model == "llama" else Gpt2)(*shape, seq)
+        if args.tp > 1:
+            parallelize(inner, args.tp, args.plain)
+        local = seq if args.plain else seq // args.tp
+        return Checkpointed(inner, args.checkpoint), torch.empty(args.batch or batch, local, shape[0], requires_grad=True)
+
+
+def cut_loss(tp, backend):
+    """The loss of torchtitan, compiled, under loss_parallel: 128,256 words, 2 x 8192 tokens."""
+    from torch.distributed.tensor import DTensor, Shard
+    from torch.distributed.tensor.parallel import loss_parallel
+    mesh = make_mesh(tp)
+    with torch.device("cuda"):
+        logits = DTensor.from_local(torch.empty(2, 8192, 128256 // tp), mesh, [Shard(2)], run_check=False).requires_grad_()
+        labels = torch.empty(2, 8192, dtype=torch.int64)
+
+    def loss(logits, labels):
+        return F.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(0, 1))
+    with loss_parallel():
+        torch.compile(loss, backend=backend, fullgraph=True)(logits, labels).backward()
+
+
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("model", choices=["llama", "gpt2"])
+    parser.add_argument("model", choices=["llama", "gpt2", "loss"])
     parser.add_argument("checkpoint", choices=["none", "full", "selective"])
     parser.add_argument("--code", action="store_true")
+    parser.add_argument("--tp", type=int, default=1, help="ranks of tensor parallelism (llama)")
+    parser.add_argument("--plain", action="store_true", help="tensor without sequence parallelism")
+    parser.add_argument("--batch", type=int)
     parser.add_argument("--graphs", action="store_true")
     args = parser.parse_args()
     import torch._inductor.config as config
@@ -178,13 +248,6 @@ def main():
     torch.utils._triton.triton_hash_with_backend = lambda: "none"
     from torch._functorch.partitioners import min_cut_rematerialization_partition
     from torch._inductor.decomposition import select_decomp_table
-
-    torch.set_default_dtype(torch.bfloat16)
-    shape = dict(llama=(4096, 32, 8, 14336), gpt2=(1600, 25, 25, 6400))[args.model]
-    batch, seq = (2, 8192) if args.model == "llama" else (4, 1024)
-    with torch.device("cuda"):
-        block = Checkpointed((Llama if args.model == "llama" else Gpt2)(*shape, seq), args.checkpoint)
-        x = torch.empty(batch, seq, shape[0], requires_grad=True)
 
     def compiler(forward, gm, inputs):
         print("forward graph" if forward else "backward graph")
@@ -202,6 +265,10 @@ def main():
 
     backend = aot_autograd(fw_compiler=partial(compiler, True), bw_compiler=partial(compiler, False),
                            partition_fn=min_cut_rematerialization_partition, decompositions=select_decomp_table())
+    torch.set_default_dtype(torch.bfloat16)
+    if args.model == "loss":
+        return cut_loss(args.tp, backend)
+    block, x = make_block(args)
     y = torch.compile(block, backend=backend, fullgraph=True)(x)
     y.backward(torch.empty_like(y))
 
