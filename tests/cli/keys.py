@@ -528,7 +528,7 @@ ROWS = {
     "offload": ("fsdp", "cpu"), "ddp.bucket_cap_mb": ("ddp", "0.5"), "ddp.find_unused": ("ddp", "true"),
     "ddp.static_graph": ("ddp", "true"), "fsdp1.backward_prefetch": ("fsdp1", "post"), "fsdp1.forward_prefetch": ("fsdp1", "true"),
     "fsdp1.limit_all_gathers": ("fsdp1", "false"), "data.train": ("run", "tests/oracle/train/recorded/train.bin"),
-    "data.val": ("run data", "nowhere"), "folded_scale": ("card", "true"), "data.order": ("run data", "sequential"),
+    "data.val": ("run data", "nowhere"), "folded_scale": ("card", "true"), "data.order": ("run data", "sequential"), "data.host_gib": ("fsdp", "1"),
     "train.steps": ("run", "2"), "train.seed": ("run", "2"), "train.lr": ("run", "0.5"), "train.schedule": ("run", "constant"),
     "train.warmup": ("run", "2"), "train.min_lr": ("run", "0.5"), "train.decay": ("run", "all"), "train.weight_decay": ("run", "0.5"),
     "train.beta1": ("run", "0.5"), "train.beta2": ("run", "0.5"), "train.eps": ("run", "0.5"), "train.momentum": ("run sgd", "0.5"),

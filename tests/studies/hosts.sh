@@ -47,6 +47,12 @@ has "$out" '"host_verdict": "yes"' '"fits": true' '"host_shortfall_bytes_per_nod
 host $((need - 1))
 [ "$(sim --format json)" = 3 ] || complain "sim: exit status of a host that is too small"
 has "$out" '"host_verdict": "no"' '"gpu_verdict": "yes"' '"verdict": "no"' '"host_shortfall_bytes_per_node": 1' '"host_peak_phase": "save"' '"host_peak_node": 0'
+# What the dataset holds on each node is in the sum, once per node.
+host $((need + 1073741824))
+[ "$(sim --set data.host_gib=1 --format json)" = 0 ] || complain "a host with room for the dataset does not fit"
+has "$out" '"host_verdict": "yes"' '"host_dataset_bytes_per_node": 1073741824' "\"host_required_bytes_per_node\": $((need + 1073741824))"
+[ "$(sim --set data.host_gib=1.001)" = 3 ] || complain "the dataset has no share of the host"
+host $((need - 1))
 rm -rf "$tmp/out"
 works compare "$study" --set world=5 --pictures none --out "$tmp/out"
 has "$out" '| NO (host) |' '`NO (host)`: the ranks of a node need more memory than its host has' 'in save (node 0: 4 ranks, rank 0 alone' 'Fastest that fits'

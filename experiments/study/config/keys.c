@@ -245,6 +245,9 @@ const struct tsr_key tsr_keys[] = {
      "run: token files to evaluate on", ALL},
     {"data.order", TSR_KEY_ENUM, AT(run.order), "shuffled", 0, 0, 0, tsr_words_order,
      "run: a permutation of all samples that train.seed chooses, or the order of the files", ALL},
+    {"data.host_gib", TSR_KEY_DOUBLE, AT(data_host_gib), "0", 0, 1e6, 0, NULL,
+     "memory of each node's host that the dataset holds (GiB): loaders' workers, the batches that "
+     "they prefetch, copies in memory", ALL},
     {"train.steps", TSR_KEY_UINT, AT(run.steps), "100", 1, 1e12, 0, NULL,
      "run: optimizer steps", ALL},
     {"train.seed", TSR_KEY_UINT, AT(run.seed), "0", 0, 9e15, 0, NULL,

@@ -162,6 +162,7 @@ struct tsr_settings {
     unsigned fsdp1_backward_prefetch; /* enum tsr_fsdp1_prefetch */
     bool fsdp1_forward_prefetch, fsdp1_limit_all_gathers;
 
+    double data_host_gib; /* GiB of each node's host that the dataset holds */
     struct tsr_run_settings run;
 
     struct tsr_allocator_config allocator;

@@ -142,13 +142,13 @@ static json_t *alive_json(const struct tsr_explain_alive *alive)
 static json_t *node_json(const struct tsr_host_fit *node)
 {
     json_t *shortfall = node->memory ? json_integer((json_int_t)node->shortfall) : json_null();
-    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:o, s:o, s:s, s:I}", "node",
-                     (json_int_t)node->node, "ranks", (json_int_t)node->ranks, "rank",
-                     (json_int_t)node->rank, "rank_bytes", (json_int_t)node->rank_bytes,
-                     "required_bytes", (json_int_t)node->required, "phase", node->section,
-                     "steady_bytes", (json_int_t)node->steady, "shortfall_bytes", shortfall,
-                     "memory_bytes", known(node->memory), "verdict", tsr_host_word(node->verdict),
-                     "program", (json_int_t)node->program);
+    return json_pack(
+        "{s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:I, s:o, s:o, s:s, s:I}", "node",
+        (json_int_t)node->node, "ranks", (json_int_t)node->ranks, "rank", (json_int_t)node->rank,
+        "rank_bytes", (json_int_t)node->rank_bytes, "required_bytes", (json_int_t)node->required,
+        "dataset_bytes", (json_int_t)node->dataset, "phase", node->section, "steady_bytes",
+        (json_int_t)node->steady, "shortfall_bytes", shortfall, "memory_bytes", known(node->memory),
+        "verdict", tsr_host_word(node->verdict), "program", (json_int_t)node->program);
 }
 
 /* The most that the process of a rank takes on the host, what it is made of, and the node. */

@@ -28,6 +28,12 @@ static uint32_t ranks_of(const struct tsr_job *job, uint32_t node)
     return job->world - first < each ? job->world - first : each;
 }
 
+/* Bytes of each node's host that the dataset holds. */
+static uint64_t dataset_of(const struct tsr_job *job)
+{
+    return (uint64_t)(job->settings->data_host_gib * 1073741824.0);
+}
+
 /* Nodes that differ in the classes of their ranks. Large jobs have few of them. */
 struct kinds {
     uint32_t n;
@@ -126,7 +132,7 @@ static void meet(struct walk *w)
     uint32_t each = w->job->cluster.gpus_per_node;
     for (uint32_t k = 0; k < w->kinds.n; k++) {
         uint32_t node = w->kinds.first[k];
-        uint64_t sum = 0;
+        uint64_t sum = dataset_of(w->job);
         for (uint32_t r = 0; r < ranks_of(w->job, node); r++)
             sum += w->classes[w->emission->class_of[node * each + r]].most;
         if (sum > w->sum->bytes)
@@ -281,6 +287,7 @@ void tsr_host_fit_of(const struct tsr_job *job, const struct tsr_emission *emiss
         out->program = i;
         snprintf(out->section, sizeof out->section, "%s", section_name(emission, i));
     }
+    out->dataset = dataset_of(job);
     find_rank(job, emission, use, out);
     if (!out->memory)
         return;

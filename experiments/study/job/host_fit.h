@@ -22,7 +22,9 @@ enum tsr_host_verdict { TSR_HOST_UNKNOWN, TSR_HOST_FITS, TSR_HOST_TOO_SMALL };
 struct tsr_host_fit {
     int verdict;          /* enum tsr_host_verdict */
     uint64_t memory;      /* of a node; 0: unknown */
-    uint64_t required;    /* the most that the ranks of a node hold; 0 without a cluster, too */
+    uint64_t required;    /* the most that the ranks of a node and the dataset hold; 0 without a
+                             cluster, too */
+    uint64_t dataset;     /* of them, what the dataset holds (data.host_gib) */
     uint64_t steady;      /* of them, the most in the steady iteration */
     uint64_t shortfall;   /* TOO_SMALL: required beyond memory */
     uint32_t node, ranks; /* the node that holds `required`, and its ranks */

@@ -19,17 +19,22 @@ const char *tsr__fits_text(const struct tsr_row *row)
 
 void tsr__host_words(const struct tsr_host_fit *host, char *out, size_t size)
 {
-    char required[32], memory[32], rank[32];
+    char required[32], memory[32], rank[32], dataset[32], data[64] = "";
     tsr_bytes_text((double)host->required, required);
     tsr_bytes_text((double)host->memory, memory);
     tsr_bytes_text((double)host->rank_bytes, rank);
+    if (host->dataset) {
+        tsr_bytes_text((double)host->dataset, dataset);
+        snprintf(data, sizeof data, ", the dataset %s", dataset);
+    }
     if (host->ranks > 1)
         snprintf(out, size,
-                 "%s of %s in %s (node %" PRIu32 ": %" PRIu32 " ranks, rank %" PRIu32 " alone %s)",
-                 required, memory, host->section, host->node, host->ranks, host->rank, rank);
+                 "%s of %s in %s (node %" PRIu32 ": %" PRIu32 " ranks, rank %" PRIu32
+                 " alone %s%s)",
+                 required, memory, host->section, host->node, host->ranks, host->rank, rank, data);
     else
-        snprintf(out, size, "%s of %s in %s (node %" PRIu32 ": rank %" PRIu32 ")", required, memory,
-                 host->section, host->node, host->rank);
+        snprintf(out, size, "%s of %s in %s (node %" PRIu32 ": rank %" PRIu32 "%s)", required,
+                 memory, host->section, host->node, host->rank, data);
 }
 
 typedef void (*say_fn)(FILE *out, const struct tsr_row *row);

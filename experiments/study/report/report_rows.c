@@ -109,6 +109,7 @@ static const struct column columns[] = {
     COLUMN("host_shortfall_bytes_per_node", U64, node_host.shortfall),
     COLUMN("host_peak_phase", TEXT, node_host.section),
     COLUMN("host_peak_node", U32, node_host.node),
+    COLUMN("host_dataset_bytes_per_node", U64, node_host.dataset),
     COLUMN("left_to_allocator_bytes", U64, fit.left),
     COLUMN("left_surely_bytes", U64, fit.left_surely),
     COLUMN("wanted_bytes", U64, fit.wanted),
