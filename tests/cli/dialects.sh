@@ -90,7 +90,7 @@ checks=$((checks + 1))
     complain "peaks of $eager_loss and $(peak) do not differ by 8 bytes a logit"
 fails 2 compile.components "found null" "a list of model or loss" -- \
     sim "$tmp/a.yaml" --strategy compiled --set compile.components=null
-fails 2 compile.components "found a list" "in this order" -- \
+fails 2 compile.components "found [loss, model]" "in this order" -- \
     sim "$tmp/a.yaml" --strategy compiled --set 'compile.components=[loss, model]'
 fails 2 "compile.components: found [model, loss] beside loss.kernel: flash_attn" "loss.kernel: eager" -- \
     sim "$tmp/a.yaml" --strategy compiled --set 'compile.components=[model, loss]' --set loss.kernel=flash_attn

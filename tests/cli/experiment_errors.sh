@@ -149,6 +149,14 @@ fails 2 base.yaml --strategy "none given" fsdp -- sim "$base"
 
 # --set
 fails 2 "--set batch=0" batch allowed -- compare "$base" --set batch=0
+# A list or a mapping in the wrong place is shown, abbreviated where it is long, and never inside a letter.
+fails 2 "batch: found [1, {a: [2, x y], b: ''}, null]; allowed" -- compare "$base" --set 'batch=[1, {a: [2, "x y"], b: ""}, null]'
+fails 2 'batch: found []; allowed' -- compare "$base" --set 'batch=[]'
+fails 2 'batch: found [1, 2, 3, ' ' 21, ...; allowed' -- compare "$base" --set "batch=[$(seq -s, 1 60)]"
+for first in '' a; do
+    fails 2 "batch: found [${first}ééé" 'é...' -- compare "$base" --set "batch=[$first$(printf 'é%.0s' $(seq 60))]"
+    iconv -f utf8 -t utf16 "$err" >"$out" 2>&1 || complain "a letter is cut"
+done
 fails 2 "--set batch" KEY=VALUE -- compare "$base" --set batch
 fails 2 "--set bath=2" batch -- compare "$base" --set bath=2
 fails 2 "--set strategies.fdsp.batch=2" "allowed: fsdp or int" -- compare "$base" --set strategies.fdsp.batch=2

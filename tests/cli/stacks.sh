@@ -125,7 +125,7 @@ fails 2 "stack: found torchtitan;" "nearest: torchtitan-2026" "mine" "torchtitan
     compare "$e" --set stack=torchtitan
 fails 2 "stack: found transformres;" "nearest: transformers" -- compare "$e" --set stack=transformres
 fails 2 "stack: found nowhere.yaml, which is not there" -- compare "$e" --set stack=nowhere.yaml
-fails 2 "stack: found a list" "a text" -- compare "$e" --set 'stack=[a]'
+fails 2 "stack: found [a]" "a text" -- compare "$e" --set 'stack=[a]'
 wrong() { # LINE MESSAGE...
     printf 'source: nobody\n%s\n' "$1" >"$tmp/study/stacks/bad.yaml"
     shift
@@ -137,7 +137,7 @@ wrong "stack: mine" "found stack in a stack"
 wrong "world: 8" "found world in a stack" "how training is written"
 wrong "model: gpt2" "found model.name in a stack"
 wrong "mesh: [2, 4]" "found mesh.shape in a stack"
-wrong "title: [a]" "title: found a list"
+wrong "title: [a]" "title: found [a]"
 # A value that the model has no use for is the stack's: its line is named.
 fails 2 "mine.yaml:5:" "model.norm: found hand beside model gpt2" -- compare "$e" --set model=gpt2 --only plain
 finish

@@ -79,7 +79,7 @@ two='--set cluster=dgx-h100-2'
 }
 fails 2 "sim.faults" "nic 3 dead" "allowed: a share above 0, or sim.reroute: true" -- \
     sim "$flagship" --strategy fsdp --set cluster=dgx-h100-2 --set 'sim.faults=[{nic: 3, share: 0}]'
-fails 2 "sim.faults: found a mapping" "{nic: N, share: S}" -- sim "$flagship" --strategy fsdp \
+fails 2 "sim.faults: found {nic: 3, share: 2}" "{nic: N, share: S}" -- sim "$flagship" --strategy fsdp \
     --set 'sim.faults=[{nic: 3, share: 2}]'
 fails 2 "sim.faults" "found gpu 8, allowed 0 to 7" -- sim "$flagship" --strategy fsdp \
     --set 'sim.faults=[{gpu: 8, slow: 2}]'

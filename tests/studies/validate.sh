@@ -211,7 +211,7 @@ fails 2 "rules.yaml:2" '$local_batch' -- validate "$tmp/other.csv" --conditions 
 rule 'sets: {batch: 1}'
 fails 2 "rules.yaml:2" sets 'nearest: "set"' -- validate "$tmp/other.csv" --conditions "$tmp/rules.yaml"
 rule 'set: [batch]'
-fails 2 "rules.yaml:2" "set: found a list" -- validate "$tmp/other.csv" --conditions "$tmp/rules.yaml"
+fails 2 "rules.yaml:2" "set: found [batch]" -- validate "$tmp/other.csv" --conditions "$tmp/rules.yaml"
 printf 'other: []\n' >"$tmp/rules.yaml"
 fails 2 "rules.yaml:1" "the kind other" -- validate "$tmp/other.csv" --conditions "$tmp/rules.yaml"
 fails 2 "/nowhere.yaml" -- validate "$tmp/other.csv" --conditions /nowhere.yaml

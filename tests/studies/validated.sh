@@ -140,7 +140,7 @@ wrong() {
 wrong "nodes: found some" "$(entry fsdp1 a100-sxm4-80g some 4)"
 wrong "rows: found -3" "$(entry fsdp1 a100-sxm4-80g one -3)"
 wrong "median: found much" "$(entry fsdp1 a100-sxm4-80g one 4 | sed 's/0.0213/"much"/')"
-wrong "gpus: found a list" "$(entry fsdp1 a100-sxm4-80g one 4 null '[9, 8]')"
+wrong "gpus: found [9, 8]" "$(entry fsdp1 a100-sxm4-80g one 4 null '[9, 8]')"
 wrong "models: found nothing" "$(entry fsdp1 a100-sxm4-80g one 4 | sed 's/"models": \["llama"\], //')"
 wrong "stack: found torchtitan-2024;" "$(entry fsdp1 a100-sxm4-80g one 4 '"torchtitan-2024"')"
 wrong "p91" "$(entry fsdp1 a100-sxm4-80g one 4 | sed 's/p90/p91/')"

@@ -47,13 +47,55 @@ tsr_status tsr_node_wrap_error(const struct tsr_yaml_node *at, tsr_status status
     return tsr_fail(status, "%s: %s: %s", place, what, text);
 }
 
-const char *tsr_node_show(const struct tsr_yaml_node *node)
+/* Appends to a text of TSR_SHOWN_BYTES. Once it is full it ends in "..." and takes nothing more. */
+static void append(char *out, const char *text)
+{
+    enum { END = TSR_SHOWN_BYTES - 4 }; /* room for "..." and 0 */
+    size_t used = strlen(out), n = strlen(text);
+    if (used > END)
+        return;
+    if (used + n <= END) {
+        memcpy(out + used, text, n + 1);
+        return;
+    }
+    memcpy(out + used, text, END - used);
+    used = END;
+    while (used > 0 && ((unsigned char)out[used - 1] & 0xC0U) == 0x80U) /* inside a UTF-8 letter */
+        used--;
+    if (used > 0 && (unsigned char)out[used - 1] >= 0xC0U)
+        used--;
+    memset(out + used, '.', TSR_SHOWN_BYTES - 1 - used);
+    out[TSR_SHOWN_BYTES - 1] = 0;
+}
+
+static void append_node(char *out, const struct tsr_yaml_node *node)
+{
+    bool is_map = node->kind == TSR_NODE_MAP;
+    if (node->kind == TSR_NODE_NULL || node->kind == TSR_NODE_SCALAR) {
+        const char *quote = node->kind == TSR_NODE_SCALAR && !*node->text ? "''" : "";
+        append(out, node->kind == TSR_NODE_NULL ? "null" : node->text);
+        append(out, quote);
+        return;
+    }
+    append(out, is_map ? "{" : "[");
+    for (size_t i = 0; i < node->n && strlen(out) < TSR_SHOWN_BYTES - 1; i++) {
+        append(out, i ? ", " : "");
+        append(out, is_map ? node->items[i]->key : "");
+        append(out, is_map ? ": " : "");
+        append_node(out, node->items[i]);
+    }
+    append(out, is_map ? "}" : "]");
+}
+
+const char *tsr__node_show(const struct tsr_yaml_node *node, char room[TSR_SHOWN_BYTES])
 {
     if (!node || node->kind == TSR_NODE_NULL)
         return "null";
     if (node->kind == TSR_NODE_SCALAR)
         return *node->text ? node->text : "an empty text";
-    return node->kind == TSR_NODE_SEQ ? "a list" : "a mapping";
+    *room = 0;
+    append_node(room, node);
+    return room;
 }
 
 static bool is_plain(const struct tsr_yaml_node *node)

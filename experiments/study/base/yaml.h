@@ -50,8 +50,12 @@ tsr_status tsr_node_error(const struct tsr_yaml_node *at, const char *fmt, ...) 
 const char *tsr_node_place(struct tsr_arena *arena, const struct tsr_yaml_node *at);
 /* Puts the place before the text of the last failure and returns `status`. */
 tsr_status tsr_node_wrap_error(const struct tsr_yaml_node *at, tsr_status status, const char *what);
-/* What a message shows as the value found: the text, "null", "a list", "a mapping". */
-const char *tsr_node_show(const struct tsr_yaml_node *node);
+/* What a message shows as the value found: the text, "null", "[9, 8]", "{nic: 2, share: 0.5}";
+ * lists and mappings that are longer end in "...". It lives as long as the block that asks for it.
+ */
+enum { TSR_SHOWN_BYTES = 80 };
+#define tsr_node_show(node) tsr__node_show(node, (char[TSR_SHOWN_BYTES]){0})
+const char *tsr__node_show(const struct tsr_yaml_node *node, char room[TSR_SHOWN_BYTES]);
 
 /* Scalars. False if the node is something else or out of range. */
 bool tsr_node_bool(const struct tsr_yaml_node *node, bool *out);

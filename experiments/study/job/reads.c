@@ -116,18 +116,18 @@ static bool asks_nothing(const struct tsr_job *job, size_t key)
 
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
-static const char *shown(const struct tsr_job *job, size_t key, char out[64])
+static const char *shown(const struct tsr_job *job, size_t key, char out[TSR_SHOWN_BYTES])
 {
     const struct tsr_yaml_node *at = job->settings->from[key];
     if (at->kind == TSR_NODE_SEQ || at->kind == TSR_NODE_MAP ||
-        tsr_key_format(&tsr_keys[key], job->settings, out, 64) != TSR_OK)
-        return tsr_node_show(at);
+        tsr_key_format(&tsr_keys[key], job->settings, out, TSR_SHOWN_BYTES) != TSR_OK)
+        return tsr__node_show(at, out);
     return out;
 }
 
 static tsr_status refuse_api(const struct tsr_job *job, size_t key)
 {
-    char found[64], readers[96], own[80];
+    char found[TSR_SHOWN_BYTES], readers[96], own[80];
     const char *api = tsr_words_api[job->settings->api];
     tsr_key_readers(&tsr_keys[key], readers, sizeof readers);
     snprintf(own, sizeof own, "%s.%s", api, tsr_keys[key].name);
@@ -140,7 +140,7 @@ static tsr_status refuse_api(const struct tsr_job *job, size_t key)
 
 static tsr_status refuse_need(const struct tsr_job *job, size_t key, const struct need *need)
 {
-    char found[64], other[64] = "?";
+    char found[TSR_SHOWN_BYTES], other[64] = "?";
     TSR_TRY(
         tsr_key_format(&tsr_keys[tsr_key_find(need->other)], job->settings, other, sizeof other));
     return tsr_node_error(job->settings->from[key],
@@ -219,7 +219,7 @@ static tsr_status check_model(const struct tsr_job *job, size_t key)
                          : job->settings->model     ? "model.name"
                                                     : "model.tree";
     const char *allowed;
-    char found[64];
+    char found[TSR_SHOWN_BYTES];
     if (!tsr_model_ignores(job, tsr_keys[key].name, &allowed) ||
         !is_mistake(job->experiment, job->strategy, key, source, NULL))
         return TSR_OK;
