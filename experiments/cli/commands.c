@@ -48,7 +48,7 @@ const struct tsr_command tsr_commands[] = {
          .line = "simulate one strategy",
          .synopsis = "FILE --strategy NAME [--out DIR] [options]",
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT |
-                    TSR_OPT_STRATEGY | TSR_OPT_SAMPLES | TSR_OPT_FILES,
+                    TSR_OPT_STRATEGY | TSR_OPT_SAMPLES | TSR_OPT_FILES | TSR_OPT_EMIT,
          .formats = "md, csv or json (default md)",
          .text =
          "As compare, for one strategy. Exit status 3 if it does not fit on the card. With\n"
@@ -303,12 +303,14 @@ const struct tsr_command tsr_commands[] = {
          .line = "search for the fastest strategies, or the largest size, that fit",
          .synopsis = "FILE [--strategy NAME] [--max batch|seq|layers] [options]",
          .options = TSR_OPT_SET | TSR_OPT_FORMAT | TSR_OPT_WIDE | TSR_OPT_NOTES | TSR_OPT_OUT | TSR_OPT_STRATEGY | TSR_OPT_JOBS |
-                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON | TSR_OPT_EMIT | TSR_OPT_ALLOW,
+                    TSR_OPT_TOP | TSR_OPT_MAX | TSR_OPT_EXHAUSTIVE | TSR_OPT_GO_ON | TSR_OPT_EMIT | TSR_OPT_ALLOW |
+                    TSR_OPT_COMMANDS | TSR_OPT_WRITE,
          .formats = "md, csv or json (default md)",
          .text =
          "Tries every combination of some settings on top of one strategy. Prints the N fastest that\n"
-         "fit the memory budget (--top) and the Pareto front of time per token and peak memory, each\n"
-         "with the command that repeats it. `plan: {budget_gib: N, space: {KEY: [values]}}` in the file\n"
+         "fit the memory budget (--top), the Pareto front of time per token and memory in brief, why\n"
+         "the first one wins, and what to do with it; --wide prints all rows, --commands a command\n"
+         "for each, --write N FILE leaves one as an experiment. `plan: {budget_gib: N, space: {KEY: [values]}}` in the file\n"
          "says what is tried and what may be used; without it: a default space, and the card's usable\n"
          "memory. Rows that need more than the strategy (torch.compile, a loss in chunks, another API)\n"
          "are marked and come last, unless --allow names it, or `plan: {allow: [...]}`.\n"

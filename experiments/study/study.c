@@ -399,6 +399,15 @@ static tsr_status write_point(const struct tsr_job *job, void *user)
     return tsr_code_write(&code->folder, name, words, job, &code->plan->points[i].m->row);
 }
 
+tsr_status tsr_plan_experiment(const struct tsr_plan *plan, size_t k, const char *path)
+{
+    char *text = NULL;
+    TSR_TRY(tsr_plan_print(plan, k, &text));
+    tsr_status status = tsr_write_output(path, tsr_put_text, text);
+    free(text);
+    return status;
+}
+
 tsr_status tsr_plan_code(const struct tsr_plan *plan, const char *format, const char *dir)
 {
     struct plan_code code = {.folder = {.path = dir}, .plan = plan};

@@ -150,6 +150,10 @@ void tsr_plan_counts_of(const struct tsr_plan *plan, size_t *space, struct tsr_p
 /* What was found as tsr_study_code() writes it: STRATEGY_1 is the fastest. */
 tsr_status tsr_plan_code(const struct tsr_plan *plan, const char *format,
                          const char *dir) TSR_MUST_USE;
+/* Writes an experiment file with the strategy of the search and, named STRATEGY-K, the k-th that
+ * was found (from 0; K: k + 1). Errors: TSR_EIO, TSR_ENOMEM. */
+tsr_status tsr_plan_experiment(const struct tsr_plan *plan, size_t k,
+                               const char *path) TSR_MUST_USE;
 void tsr_plan_free(struct tsr_plan *plan); /* NULL is allowed */
 
 /* The largest batch, sequence or number of layers that fits: *plan is what it was found with, to be

@@ -56,9 +56,10 @@ narrow goodput $small --strategy fsdp
 narrow plan $small --strategy fsdp --max seq
 narrow plan $small --strategy fsdp --set 'plan.space={batch: [1, 2], reshard_after_forward: [true, false], wrap: [block, root], checkpoint.every: [selective_op]}'
 # A command that goes on in the next line is still one.
-command=$(sed -n '/^    tessera run /,/[^\\]$/p' "$out" | sed '/[^\\]$/q' | sed '1s/tessera/works/')
+command=$(sed -n '/^    tessera sim /,/[^\\]$/p' "$out" | sed '/[^\\]$/q' | sed "1s/tessera/works/; s|out/code|$tmp/code|")
 eval "$command"
 has "$out" "| fsdp *"
+has "$tmp/code/fsdp.py" "def apply(model, mesh)"
 narrow validate experiments/validation/llmc.csv
 has "$out" "NOT MODELLED"
 

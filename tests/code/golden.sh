@@ -67,5 +67,7 @@ fails 2 "option --emit has no value" -- compare "$study" --emit
 fails 2 "--part: found --emit" -- compare "$study" --part 1/2 --out "$tmp/p" --emit torch "$tmp/x"
 fails 2 "found --emit beside --max" -- plan "$study" --max batch --emit torch "$tmp/x"
 fails 2 "/dev/null/x" -- compare "$study" --emit torch /dev/null/x
-fails 2 "unknown option --emit" -- sim "$study" --strategy sub --emit torch "$tmp/x"
+works sim "$study" --strategy sub --emit torch "$tmp/one"
+without_figures "$tmp/one/sub.py" >"$tmp/sub.py"
+same "$tmp/sub.py" "$here/golden/torch/sub.py"
 finish

@@ -125,11 +125,31 @@ P
 fi
 
 # The result and the counts do not depend on how many run at a time.
-works plan "$small" --jobs 1
+works plan "$small" --jobs 1 --notes
 cp "$out" "$tmp/one.md"
-works plan "$small" --jobs 7
+works plan "$small" --jobs 7 --notes
 same "$tmp/one.md" "$out"
-has "$out" "64 configurations of plan.space" "strategy fsdp" "tessera run $small --strategy fsdp" "| front |"
+has "$out" "64 configurations of plan.space" "strategy fsdp" "tessera sim $small --strategy fsdp"
+
+# The default report is one screen at 80 columns: rows, who wins, what to do next; no notes, and no command of each row.
+COLUMNS=80 works plan "$small" --top 2
+[ "$(wc -l <"$out")" -le 45 ] || complain "the default report has $(wc -l <"$out") lines"
+[ "$(awk 'length > 80' "$out" | wc -l)" = 0 ] || complain "the default report is wider than 80 columns"
+has "$out" "#1 wins: " " tokens/s/GPU" "A token takes" "All times are simulated" "--emit torch out/code" "--write N FILE"
+grep -q "configurations of plan.space\|on sim\|on cuda" "$out" && complain "notes, or a run that nothing is there for, in the default report"
+[ "$(grep -c 'tessera sim' "$out")" = 1 ] || complain "not one command in the default report"
+works plan "$small" --top 2 --commands
+[ "$(grep -c '^    tessera sim' "$out")" -ge 3 ] || complain "--commands: no command for each row"
+
+# A row that was written is what compare takes, with the figures of the plan, beside the strategy of the file.
+works plan "$small" --format csv --write 2 "$tmp/second.yaml"
+step=$(sed -e 's/"[^"]*"/quoted/g' "$out" | awk -F, '$2 == 2 { print $4 }')
+works compare "$tmp/second.yaml" --format csv
+[ "$(sed -e 's/"[^"]*"/quoted/g' "$out" | awk -F, '
+    NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } { print $at["strategy"] "=" $at["step_time_s"] }' | tail -n 1)" = "fsdp-2=$step" ] ||
+    complain "--write 2: compare has not the $step s of the plan"
+fails 2 "--write: found 0" "the number of a row" -- plan "$small" --write 0 "$tmp/none.yaml"
+fails 2 "--write" "--max" -- plan "$small" --max batch --write 1 "$tmp/none.yaml"
 
 # Values of the strategy itself are set where they stand; sweeps are left out.
 works plan "$small" --strategy own --set 'plan.space={batch: [4], precision.reduce: [bf16]}' --format csv
@@ -145,18 +165,20 @@ works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [
 has "$out" '"marked": true' '"needs": [' '"compile"'
 [ "$(grep -c '"marked": false' "$out")" = 2 ] || complain "--allow loss.chunks: not two rows without a mark"
 works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [1, 8]}'
-[ "$(sed -n 's/^| *1 |.*| \([a-z.]*\) *|$/\1/p' "$out")" = compile ] || complain "dialect is named in plan.space, but compile is not first"
+grep -q '^| *1 | dialect=compile ' "$out" || complain "dialect is named in plan.space, but compile is not first"
+works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [1, 8]}' --set 'plan.allow=[]'
+has "$out" "+2 needs compile, which strategy fsdp does not have" "faster than #1; --allow all ranks such rows"
 fails 2 'plan.allow: found compil;' "allowed: all, or a list of api, compile" -- plan "$small" --allow compil
 
 # Combinations that are refused are counted and left out; a value that is never possible is a mistake.
-works plan "$small" --set 'plan.space={mesh: [[4], [2, 2]], reshard_after_forward: [null, 4]}'
+works plan "$small" --set 'plan.space={mesh: [[4], [2, 2]], reshard_after_forward: [null, 4]}' --notes
 has "$out" "1 are not possible" "reshard_after_forward"
 fails 2 "plan.space.reshard_after_forward" "3 is refused" "--set plan.space" -- \
     plan "$small" --set 'plan.space={reshard_after_forward: [null, 3]}'
 
 # The default space, for each api.
 for strategy in ddp fsdp; do
-    works plan "$small" --strategy $strategy --set plan.space=null --set plan.budget_gib=6 --top 2
+    works plan "$small" --strategy $strategy --set plan.space=null --set plan.budget_gib=6 --top 2 --notes
     has "$out" "the default space"
 done
 
@@ -264,7 +286,7 @@ works plan "$small" --set model=llama-3.1-8b --set model.layers=2 --set tp=2 --s
 
 # ---- tensor parallelism and compiled blocks ---------------------------------------------------
 printf 'model: {name: llama-3.1-8b, layers: 1}\ncluster: dgx-h100-1\nworld: 4\nseq: 512\nwrap: [{modules: [""]}]\ncheckpoint.every: none\n' >"$tmp/default.yaml"
-works plan "$tmp/default.yaml" --top 1
+works plan "$tmp/default.yaml" --top 1 --notes
 has "$out" "not possible; the first: tp beside loss.chunks"
 
 # ---- what does not fit ----------------------------------------------------------------------

@@ -104,6 +104,10 @@ static const struct option {
      0, 0, 0},
     {TSR_OPT_ALLOW, "--allow", 0, "WHAT,...",
      "short for --set plan.allow=[WHAT,...]: all, or compile, loss.chunks, ...", 0, 0, 0},
+    {TSR_OPT_COMMANDS, "--commands", 0, NULL, "also the command that simulates each row again",
+     AT(commands), 0, 0},
+    {TSR_OPT_WRITE, "--write", 0, "N",
+     "leave row N in FILE, an experiment for compare, explain and run", AT(write), 0, 0},
     {TSR_OPT_EMIT, "--emit", 0, "torch|torchtitan|accelerate",
      "each strategy as code for PyTorch into DIR", AT(emit), 0, 0},
     {TSR_OPT_MEASURED, "--measured", 0, "RUN", "show a run (run --profile --out RUN) beside",
@@ -140,7 +144,7 @@ enum { N_OPTIONS = sizeof options / sizeof options[0] };
 /* The second value of an option that has two: it lies behind the first in struct tsr_args. */
 static const char *second_of(const struct option *o)
 {
-    return o->id == TSR_OPT_EMIT ? "DIR" : NULL;
+    return o->id == TSR_OPT_EMIT ? "DIR" : o->id == TSR_OPT_WRITE ? "FILE" : NULL;
 }
 
 static tsr_status unknown_option(const struct tsr_usage *usage, const char *arg)

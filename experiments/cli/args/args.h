@@ -56,6 +56,8 @@
 #define TSR_OPT_CKPT       (UINT64_C(1) << 57)
 #define TSR_OPT_SAMPLES    (UINT64_C(1) << 55)
 #define TSR_OPT_LEAVE_OUT  (UINT64_C(1) << 45)
+#define TSR_OPT_COMMANDS   (UINT64_C(1) << 52)
+#define TSR_OPT_WRITE      (UINT64_C(1) << 54)
 #define TSR_OPT_ALLOW      (UINT64_C(1) << 48)
 #define TSR_OPT_GPU        (UINT64_C(1) << 58)
 #define TSR_OPT_COMM       (UINT64_C(1) << 59)
@@ -78,7 +80,8 @@ struct tsr_args {
     size_t n_files;
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, wide, notes;
+    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, wide, notes,
+        commands;
     const char *pictures;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline, *trace;
     uint64_t jobs, rank, top;
@@ -98,6 +101,7 @@ struct tsr_args {
     const char *measured;    /* compare: folder of a run */
     const char *part;        /* compare: "I/N" or "auto" */
     const char *emit[2];     /* compare, plan: format and folder of code; NULL: none */
+    const char *write[2];    /* plan: rank and file; NULL: none */
     bool merge;              /* compare: the files are folders of parts */
     const char *conditions;  /* validate */
     bool strict;             /* validate */

@@ -64,4 +64,11 @@ struct tsr_gpu_ops {
  * that. argv: the subcommand and its words. TSR_EUNSUPPORTED: tessera-cuda is not there. */
 tsr_status tsr_gpu_program(char *const *argv, const struct tsr_gpu_ops **out) TSR_MUST_USE;
 
+/* Writes the path of tessera-cuda, which lies beside this program. Errors: TSR_EUNSUPPORTED: it is
+ * not there; TSR_EBACKEND. */
+tsr_status tsr_gpu_sibling(char path[4096]) TSR_MUST_USE;
+/* Returns how many GPUs of this machine `run --on cuda` may use, by their device files; 0 if there
+ * is no program that does. */
+uint32_t tsr_gpus_here(void);
+
 #endif

@@ -23,7 +23,12 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     TSR_TRY(tsr_page_end(&page, tsr_report_table(page.out, page.notes, tsr_page_format(args),
                                                  &study->info, row, 1)));
     tsr_study_notes(study);
-    return args->out ? tsr_study_files(study, args->out, row, 1) : TSR_OK;
+    if (args->out)
+        TSR_TRY(tsr_study_files(study, args->out, row, 1));
+    struct tsr_row one = *row;
+    return args->emit[0] ? tsr_study_code(study, &(struct tsr_comparison){.n = 1, .rows = &one},
+                                          args->emit[0], args->emit[1])
+                         : TSR_OK;
 }
 
 static tsr_status tell_what_would_fit(const struct tsr_job *job, struct tsr_row *row)
@@ -41,6 +46,8 @@ static tsr_status sim(const struct tsr_args *args, struct tsr_study *study, bool
     TSR_TRY(tsr_study_check(study));
     if (args->out)
         TSR_TRY(tsr_prepare_out(args->out));
+    if (args->emit[0])
+        TSR_TRY(tsr_code_prepare(args->emit[0], args->emit[1]));
     tsr_status status = tsr_simulate(&study->jobs[0], &study->info, args->out, &row);
     if (status != TSR_OK && status != TSR_EOOM)
         return status;

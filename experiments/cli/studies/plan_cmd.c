@@ -5,6 +5,7 @@
 
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/args/page.h"
+#include "experiments/cli/gpu/gpus.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/study.h"
@@ -23,7 +24,9 @@ static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan 
     size_t space = 0;
     struct tsr_page page;
     TSR_TRY(tsr_page_begin(args, &page));
-    TSR_TRY(tsr_page_end(&page, tsr_plan_report(page.out, plan, tsr_page_format(args))));
+    const struct tsr_plan_view view = {.commands = args->commands, .gpus = tsr_gpus_here()};
+    TSR_TRY(tsr_page_end(
+        &page, tsr_plan_report(page.out, page.notes, plan, tsr_page_format(args), &view)));
     tsr_plan_counts_of(plan, &space, &c);
     fprintf(stderr,
             "tessera: note: %zu configurations: %zu emitted in %.2f s, %zu simulated in %.2f s\n",
@@ -39,6 +42,17 @@ static tsr_status print_plan(const struct tsr_args *args, const struct tsr_plan 
     return TSR_OK;
 }
 
+/* --write N FILE, of the ranks that were found. */
+static tsr_status write_row(const struct tsr_args *args, const struct tsr_plan *plan)
+{
+    size_t n = tsr_plan_n(plan);
+    unsigned long long rank = strtoull(args->write[0], NULL, 10);
+    if (rank > n)
+        return tsr_fail(TSR_ECONFIG, "--write: found %s; allowed: 1 to %zu, the rows of this plan",
+                        args->write[0], n);
+    return tsr_plan_experiment(plan, (size_t)rank - 1, args->write[1]);
+}
+
 static tsr_status search(const struct tsr_args *args, struct tsr_study *study,
                          const struct tsr_plan_options *options, int *success)
 {
@@ -49,6 +63,8 @@ static tsr_status search(const struct tsr_args *args, struct tsr_study *study,
     tsr_status status = print_plan(args, plan, success);
     if (status == TSR_OK && args->emit[0])
         status = tsr_plan_code(plan, args->emit[0], args->emit[1]);
+    if (status == TSR_OK && args->write[0])
+        status = write_row(args, plan);
     tsr_plan_free(plan);
     return status;
 }
@@ -78,8 +94,13 @@ static tsr_status check_args(const struct tsr_usage *usage, struct tsr_args *arg
     TSR_TRY(tsr_args_format(args, formats));
     if (args->max && args->exhaustive)
         return tsr_fail(TSR_ECONFIG, "plan: found --exhaustive beside --max; allowed: one of them");
-    if (args->max && args->emit[0])
-        return tsr_fail(TSR_ECONFIG, "plan: found --emit beside --max; allowed: one of them");
+    if (args->max && (args->emit[0] || args->write[0]))
+        return tsr_fail(TSR_ECONFIG, "plan: found --%s beside --max; allowed: one of them",
+                        args->emit[0] ? "emit" : "write");
+    if (args->write[0] && (strspn(args->write[0], "0123456789") != strlen(args->write[0]) ||
+                           !strtoull(args->write[0], NULL, 10)))
+        return tsr_fail(TSR_ECONFIG, "--write: found %s; allowed: the number of a row, and a file",
+                        args->write[0]);
     if (args->go_on && (args->max || !args->out))
         return tsr_fail(TSR_ECONFIG,
                         "plan: found --resume %s; allowed: with --out DIR, where the "

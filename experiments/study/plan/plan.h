@@ -150,6 +150,7 @@ struct tsr_plan {
     struct tsr_plan_eta eta;    /* costs until the last batch of work ended */
     struct tsr_plan_left left;  /* before the current batch */
     size_t n_shown, *shown;     /* n_ranked without a mark, the fastest first, then the marked */
+    size_t own;                 /* the configuration of the file; SIZE_MAX: not in the space */
     size_t n_ranked;            /* the fastest that are not marked, and their front */
     struct tsr_study_info info; /* of the base, for reports; its texts belong to the experiment */
 };
@@ -275,6 +276,9 @@ tsr_status tsr_plan_simulate(const struct tsr_plan *plan, const char *const *set
 tsr_status tsr_plan_with_job(const struct tsr_plan *plan, const char *const *sets, size_t n,
                              tsr_status (*use)(const struct tsr_job *job, void *user),
                              void *user) TSR_MUST_USE;
+/* The k-th that is shown as an experiment file: the strategy of the search and, as "STRATEGY-RANK",
+ * what was found. *out is to be freed. */
+tsr_status tsr_plan_print(const struct tsr_plan *plan, size_t k, char **out) TSR_MUST_USE;
 uint64_t tsr_plan_need(const struct tsr_row *row);
 /* Only the memory of a node's host is too small: the GPU has enough, or may have. */
 static inline bool tsr_plan_lacks_host(const struct tsr_row *row)
@@ -287,11 +291,23 @@ uint64_t tsr_plan_allocated(const struct tsr_row *row); /* the larger allocated 
 /* Seconds per token of a GPU. */
 double tsr_plan_time(const struct tsr_row *row);
 
-/* plan_report.c: the command that repeats a configuration, for a shell, and the tables. */
-void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *const *sets,
-                          size_t n);
-/* `format`: md, wide (with all columns), csv or json. */
-tsr_status tsr_plan_report(FILE *out, const struct tsr_plan *plan, const char *format) TSR_MUST_USE;
+/* plan_report.c: "tessera SUBCOMMAND FILE --strategy NAME --set ...", for a shell: what the file
+ * says, changed by `sets`; without the end of the line. */
+void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *subcommand,
+                          const char *const *sets, size_t n);
+/* The same of the k-th that is shown. */
+void tsr_plan_put_shown_command(FILE *out, const struct tsr_plan *plan, const char *subcommand,
+                                size_t k);
+/* Returns the command that simulates the k-th again, to be freed; NULL when out of memory. */
+char *tsr_plan_command(const struct tsr_plan *plan, size_t k);
+/* `format`: md, wide (with every row and column), csv or json. For people `notes` gets what
+ * explains the report; `view` may be NULL for programs. */
+tsr_status tsr_plan_report(FILE *out, FILE *notes, const struct tsr_plan *plan, const char *format,
+                           const struct tsr_plan_view *view) TSR_MUST_USE;
+/* plan_screen.c: the report for people; `wide`: every row and column. Explanations go to `notes`.
+ */
+void tsr_plan_put_screen(FILE *out, FILE *notes, const struct tsr_plan *plan, bool wide,
+                         const struct tsr_plan_view *view);
 /* plan_files.c: plan.csv, summary.json and the picture in a folder. */
 tsr_status tsr_plan_write(const struct tsr_plan *plan, const char *dir) TSR_MUST_USE;
 

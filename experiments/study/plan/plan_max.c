@@ -276,9 +276,10 @@ static void put_markdown(FILE *out, struct tsr_plan *plan, const struct tsr_plan
             tsr_show_line(plan->job.model.name).text, tsr_show_line(plan->job.cluster.name).text,
             plan->job.world, tsr_show(plan->base->name).text);
     put_table(out, l->what, probes, n);
-    fputs("\nThis runs it:\n\n    ", out);
+    fputs("\nNext: it as PyTorch code, with what you bring at its top:\n\n    ", out);
     if (set)
-        tsr_plan_put_command(out, plan, &set, 1);
+        tsr_plan_put_command(out, plan, "sim", &set, 1);
+    fputs(" --emit torch out/code\n", out);
     put_notes(out, l, best, next);
 }
 

@@ -1,6 +1,7 @@
 /* plan_open.c: what a search starts from (the experiment without sweeps, one strategy, the
  * budget), and one configuration, emitted for its memory or simulated for its time. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -349,6 +350,37 @@ tsr_status tsr_plan_with_job(const struct tsr_plan *plan, const char *const *set
     struct config config;
     TSR_TRY(open_config(plan, sets, n, &config));
     tsr_status status = use(&config.job, user);
+    close_config(&config);
+    return status;
+}
+
+/* Prints the strategy of the file and, behind it, the changed one of `config` as `name`. */
+static tsr_status print_both(const struct tsr_plan *plan, struct config *config, const char *name,
+                             char **out)
+{
+    struct tsr_experiment *e = &config->experiment;
+    struct tsr_strategy both[2] = {*plan->base, *config->job.strategy};
+    struct tsr_strategy *all = e->strategies;
+    size_t n = e->n;
+    both[1].name = both[1].base = name;
+    e->strategies = both;
+    e->n = 2;
+    e->top = plan->experiment.top; /* without the changes, so that they stand in the strategy */
+    tsr_status status = tsr_experiment_print(e, out);
+    e->strategies = all;
+    e->n = n;
+    return status;
+}
+
+tsr_status tsr_plan_print(const struct tsr_plan *plan, size_t k, char **out)
+{
+    const char *sets[TSR_PLAN_MAX_AXES];
+    size_t n = tsr_plan_sets(&plan->space, plan->shown[k], sets);
+    struct config config;
+    char name[160];
+    snprintf(name, sizeof name, "%.128s-%zu", plan->base->name, k + 1);
+    TSR_TRY(open_config(plan, sets, n, &config));
+    tsr_status status = print_both(plan, &config, name, out);
     close_config(&config);
     return status;
 }

@@ -39,21 +39,10 @@ static json_t *points(const struct tsr_plan *plan)
     return plot;
 }
 
-static json_t *command_of(const struct tsr_plan *plan, size_t point)
+static json_t *command_of(const struct tsr_plan *plan, size_t k)
 {
-    const char *sets[TSR_PLAN_MAX_AXES];
-    char *text = NULL;
-    size_t n = 0, n_sets = tsr_plan_sets(&plan->space, point, sets);
-    FILE *stream = open_memstream(&text, &n);
-    if (!stream)
-        return NULL;
-    tsr_plan_put_command(stream, plan, sets, n_sets);
-    json_t *value = NULL;
-    if (fclose(stream) == 0) {
-        while (n && text[n - 1] == '\n')
-            text[--n] = '\0';
-        value = tsr_html_text(text);
-    }
+    char *text = tsr_plan_command(plan, k);
+    json_t *value = text ? tsr_html_text(text) : NULL;
     free(text);
     return value;
 }
@@ -86,8 +75,7 @@ static json_t *shown(const struct tsr_plan *plan)
                                (json_int_t)k + 1, r.step_s, r.tokens_per_s,
                                r.mfu >= 0 ? tsr_html_number(r.mfu) : json_null(),
                                (json_int_t)r.allocated, (json_int_t)r.needed, r.exposed_s,
-                               (int)r.front, (json_int_t)r.alike, needs,
-                               command_of(plan, plan->shown[k])));
+                               (int)r.front, (json_int_t)r.alike, needs, command_of(plan, k)));
     }
     return table;
 }
@@ -152,7 +140,7 @@ tsr_status tsr_plan_page(struct tsr_plan *plan, const char *dir)
     tsr_html_add(page, "tables", shown(plan));
     json_object_set_new(page, "commands", json_array());
     for (size_t k = 0; k < plan->n_shown; k++)
-        tsr_html_add(page, "commands", command_of(plan, plan->shown[k]));
+        tsr_html_add(page, "commands", command_of(plan, k));
     return tsr_html_write(dir, page, NULL, 0);
 }
 

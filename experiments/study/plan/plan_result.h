@@ -14,6 +14,12 @@ struct tsr_plan_options {
     const char *dir; /* of the results; NULL: none, nothing is left for --resume */
 };
 
+/* What a report for people shows besides. */
+struct tsr_plan_view {
+    bool commands; /* of every row the command that simulates it again */
+    uint32_t gpus; /* of this machine, for `tessera run --on cuda`; 0: that is not built */
+};
+
 enum { TSR_PLAN_WORDS = 512, TSR_PLAN_MAX_AXES = 16 };
 
 /* A configuration that fits, of those that are shown. Texts of `sets` belong to the plan. */

@@ -370,6 +370,7 @@ static tsr_status check_everything(const struct tsr_plan *plan)
 static void begin(struct tsr_plan *plan)
 {
     const char *sets[TSR_PLAN_MAX_AXES];
+    plan->own = SIZE_MAX;
     for (size_t i = 0; i < plan->space.n; i++) {
         plan->points[i].changes = tsr_plan_sets(&plan->space, i, sets);
         plan->points[i].like = i;
@@ -379,11 +380,27 @@ static void begin(struct tsr_plan *plan)
             plan->counts.repeats++;
             continue;
         }
+        if (!plan->points[i].changes)
+            plan->own = i;
         if (!tsr_plan_excludes(plan, i))
             continue;
         plan->points[i].state = TSR_PLAN_IMPOSSIBLE;
         plan->counts.impossible++;
     }
+}
+
+/* The settings of the file are what the winner is compared with: they are simulated if they fit. */
+static tsr_status look_at_own(struct tsr_plan *plan)
+{
+    struct tsr_plan_point *own = plan->own < plan->space.n ? &plan->points[plan->own] : NULL;
+    if (!own || stop())
+        return TSR_OK;
+    if (own->state == TSR_PLAN_BEATEN) {
+        plan->counts.beaten--;
+        TSR_TRY(tsr_plan_run(plan, &plan->own, 1, false));
+    }
+    return own->state == TSR_PLAN_EMITTED && own->fits ? tsr_plan_run(plan, &plan->own, 1, true)
+                                                       : TSR_OK;
 }
 
 static tsr_status search(struct tsr_plan *plan, size_t *best, size_t *items, struct results *done)
@@ -392,6 +409,8 @@ static tsr_status search(struct tsr_plan *plan, size_t *best, size_t *items, str
     tsr_interrupt_ask(true);
     tsr_status status = plan->options.exhaustive ? try_everything(plan, items, done)
                                                  : search_best(plan, best, items, done);
+    if (status == TSR_OK)
+        status = look_at_own(plan);
     if (status == TSR_OK)
         status = tsr_plan_check_values(plan);
     /* Who left out everything has seen nothing: the smallest that was found is to be named. */
