@@ -145,6 +145,31 @@ cp "$work/it's data"/plan*.csv "$work/it's data/retries"
 sed -i '0,/,simulated,\([0-9]*\),yes,/s//,simulated,\1,retries,/' "$work/it's data/retries/plan.csv"
 draw plan /retries
 says plan /retries 'fits with retries' 'on the front'
+# Ranks in the list go from the fastest on.
+first=$(sed -n 's/.*<text xml:space="preserve">\([0-9]*\)  .*/\1/p' "$work/it's data/plan.svg")
+[ "${first%%[!0-9]*}" = 1 ] || fail "the list of plan.svg does not begin with the fastest"
+# A row that needs another stack; one row alone; a front of 40 rows, of which many are close, from 1 us to 1 s and 1 to 79 GiB.
+mkdir "$work/it's data/marked" "$work/it's data/single" "$work/it's data/dense"
+cp "$work/it's data"/plan*.csv "$work/it's data/marked"
+cp "$work/it's data"/plan*.csv "$work/it's data/single"
+cp "$work/it's data"/plan*.csv "$work/it's data/dense"
+sed -i '0,/,simulated,\([0-9]*\),yes,no,\(.*\),,no$/s//,simulated,\1,yes,no,\2,compile,yes/' "$work/it's data/marked/plan.csv"
+draw plan /marked
+says plan /marked 'needs another stack'
+for file in plan.csv plan-front.csv; do
+    sed -n '/^#/p; /^configuration,/p; /^rank,/p; /^1,wrap=block_embed_head,/p' "$work/it's data/$file" >"$work/it's data/single/$file"
+done
+draw plan /single
+says plan /single 'log scale' 'budget of the card'
+sed -i '/^[0-9]/d' "$work/it's data/dense/plan.csv" "$work/it's data/dense/plan-front.csv"
+for rank in $(seq 40 -1 1); do
+    seconds=$(awk -v r="$rank" 'BEGIN { print r < 30 ? 1e-6 * 1.01 ^ r : 1e-6 * 4 ^ (r - 30) }')
+    bytes=$(awk -v r="$rank" 'BEGIN { printf "%.0f", 1073741824 * (r < 30 ? 79 - 0.3 * r : 70 / (r - 28)) }')
+    echo "$rank,${name:0:60}  rank=$rank,$bytes,$seconds" >>"$work/it's data/dense/plan-front.csv"
+    echo "$rank,rank=$rank,simulated,$rank,yes,yes,$bytes,$bytes,$seconds,$seconds,1,,,,,no" >>"$work/it's data/dense/plan.csv"
+done
+draw plan /dense
+says plan /dense 'and 16 more'
 says plan "" 'Pareto front' 'ruled out' 'does not fit' 'budget of the card' 'checkpoint=full' 'memory needed' \
     'time per token'
 draw goodput ""

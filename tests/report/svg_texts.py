@@ -8,7 +8,7 @@ import re
 import sys
 
 TEXT = re.compile(r'<g transform="translate\(([-\d.]+),([-\d.]+)\)( rotate\([-\d.]+\))?"[^>]*font-size="([\d.]+)"\s+'
-                  r'text-anchor="(\w+)">\s*<text>(.*?)</text>', re.S)
+                  r'text-anchor="(\w+)">\s*<text[^>]*>(.*?)</text>', re.S)
 LETTER = 0.52  # of the font's size; DejaVu Sans has 0.6 on average
 
 
