@@ -66,6 +66,9 @@ refused reshard_after_backward "api: fully_shard or replicate" "api: fsdp1, resh
 refused forward_prefetch fsdp1.forward_prefetch "api: fsdp1, forward_prefetch: 1"
 refused backward_prefetch fsdp1.backward_prefetch "api: fsdp1, backward_prefetch: 2"
 refused accumulation.mode no_sync "api: fsdp1, accumulation: {steps: 2, mode: no_reduce_no_reshard}"
+refused accumulation.mode "allowed: no_reduce (no_sync), or api: fully_shard" "api: ddp, accumulation: {steps: 2, mode: no_all_reduce}"
+refused accumulation.mode "no_reduce (no_sync), or api:" "api: ddp, accumulation: {steps: 2, mode: no_reduce_no_reshard}"
+refused accumulation.mode "beside accumulation.steps: 1" "api: ddp, accumulation: {mode: no_reduce}"
 refused offload none "api: fsdp1, offload: cpu"
 refused precision.output "api: fully_shard or replicate" "api: fsdp1, precision: {output: f32}"
 refused tp 1 "api: fsdp1, tp: 2"
@@ -102,6 +105,10 @@ works inspect "$tmp/inherits.yaml"
 [ "$(grep -c . "$err")" = 2 ] || complain "not one line for ddp and one for fsdp1"
 has "$err" "note: api: ddp does not read wrap (line 7 of $tmp/inherits.yaml), reshard_after_forward (stack torchtitan-2024-12), forward_prefetch (line 5 of $tmp/inherits.yaml), offload (line 6 of" \
     "note: api: fsdp1 does not read forward_prefetch (line 5 of"
+printf 'model: %s/tests/exec/tiny.json\nworld: 4\nseq: 16\naccumulation: {steps: 2, mode: no_all_reduce}\nstrategies: {a: {}, d: {api: ddp}}\n' \
+    "$TSR_SOURCE_DIR" >"$tmp/modes.yaml"
+works inspect "$tmp/modes.yaml"
+has "$err" "nothing reads accumulation.mode (line 4 of $tmp/modes.yaml) without api: fully_shard or replicate; it is taken as no_reduce"
 works program "$tmp/inherits.yaml" --strategy ddp
 grep -v '^# strategy' "$out" >"$tmp/ddp.txt"
 works program "$tmp/inherits.yaml" --strategy back

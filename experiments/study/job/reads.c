@@ -37,20 +37,34 @@ static bool not_compiled(const struct tsr_settings *s)
     return s->dialect != TSR_DIALECT_COMPILE;
 }
 
+static bool one_micro_batch(const struct tsr_settings *s)
+{
+    return s->accum_steps == 1;
+}
+
+/* DDP has no shards to keep and no second collective to leave out: its no_sync() is no_reduce. */
+static bool no_shards(const struct tsr_settings *s)
+{
+    return s->api == TSR_API_DDP && s->accum_mode > TSR_ACCUM_NO_REDUCE;
+}
+
 static const struct need {
     const char *key, *other; /* `key` is idle while is_idle(), which looks at `other` */
     bool (*is_idle)(const struct tsr_settings *s);
     const char *allowed; /* values of `other` with which it is not */
+    const char *instead; /* values of `key` that are read; NULL: none */
 } needs[] = {
-    {"checkpoint.first", "checkpoint.every", no_checkpoint, "full or a number"},
-    {"checkpoint.count", "checkpoint.every", no_checkpoint, "full, selective_op or a number"},
-    {"checkpoint.share", "checkpoint.every", no_checkpoint, "full or selective_op"},
-    {"checkpoint.hooks", "checkpoint.every", no_checkpoint, "full or a number"},
-    {"checkpoint.early_stop", "checkpoint.every", no_checkpoint, "full or a number"},
-    {"sequence_parallel", "tp", no_tensor_parallel, "2 and more"},
-    {"clip_variant", "clip", no_clipping, "true"},
-    {"compile.components", "dialect", not_compiled, "compile"},
-    {"optimizer.momentum", "optimizer.name", no_sgd, "sgd"},
+    {"checkpoint.first", "checkpoint.every", no_checkpoint, "full or a number", NULL},
+    {"checkpoint.count", "checkpoint.every", no_checkpoint, "full, selective_op or a number", NULL},
+    {"checkpoint.share", "checkpoint.every", no_checkpoint, "full or selective_op", NULL},
+    {"checkpoint.hooks", "checkpoint.every", no_checkpoint, "full or a number", NULL},
+    {"checkpoint.early_stop", "checkpoint.every", no_checkpoint, "full or a number", NULL},
+    {"sequence_parallel", "tp", no_tensor_parallel, "2 and more", NULL},
+    {"clip_variant", "clip", no_clipping, "true", NULL},
+    {"compile.components", "dialect", not_compiled, "compile", NULL},
+    {"optimizer.momentum", "optimizer.name", no_sgd, "sgd", NULL},
+    {"accumulation.mode", "accumulation.steps", one_micro_batch, "2 and more", NULL},
+    {"accumulation.mode", "api", no_shards, "fully_shard or replicate", "no_reduce (no_sync)"},
 };
 enum { N_NEEDS = sizeof needs / sizeof needs[0] };
 
@@ -144,9 +158,10 @@ static tsr_status refuse_need(const struct tsr_job *job, size_t key, const struc
     TSR_TRY(
         tsr_key_format(&tsr_keys[tsr_key_find(need->other)], job->settings, other, sizeof other));
     return tsr_node_error(job->settings->from[key],
-                          "%s: found %s beside %s: %s, where nothing reads it; allowed: no such "
-                          "key, or %s: %s",
-                          need->key, shown(job, key, found), need->other, other, need->other,
+                          "%s: found %s beside %s: %s, where nothing reads it; allowed: %s, or "
+                          "%s: %s",
+                          need->key, shown(job, key, found), need->other, other,
+                          need->instead ? need->instead : "no such key", need->other,
                           need->allowed);
 }
 
@@ -376,7 +391,9 @@ static void tell_need(const struct tsr_experiment *e, const struct tsr_strategy 
     }
     close_place(&line);
     if (line.text[0])
-        tsr_tell("note: nothing reads %s without %s: %s", line.text, first->other, first->allowed);
+        tsr_tell("note: nothing reads %s without %s: %s%s%s", line.text, first->other,
+                 first->allowed, first->instead ? "; it is taken as " : "",
+                 first->instead ? first->instead : "");
 }
 
 void tsr_tell_unread(const struct tsr_experiment *experiment, const struct tsr_strategy *only)
