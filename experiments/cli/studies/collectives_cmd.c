@@ -88,6 +88,12 @@ static void print_md(FILE *out, const struct tsr_collectives *table)
                         table->seconds[k][i] * 1e6, table->busbw[k][i] * 1e-9);
         fprintf(out, "\n");
     }
+    if (table->ring_busbw > 0.0)
+        fprintf(out,
+                "\nNCCL's choice for large all-reduces is no ring here, so their bus bandwidth is "
+                "not what adapters or ports carry; as a ring (NCCL_ALGO=Ring, --set "
+                "sim.algorithm=ring) the largest reaches %.1f GB/s.\n",
+                table->ring_busbw * 1e-9);
 }
 
 tsr_status tsr_cmd_collectives(const struct tsr_usage *usage, struct tsr_args *args, int *success)

@@ -10,6 +10,7 @@
 #include "sim/predict.h"
 
 enum { FIRST_SIZE = 1024, LAST_DOUBLING = 24 };
+static const double DIFFERS = 0.01; /* more than what rounding in a simulation could make */
 
 const char *const tsr_collectives_names[TSR_COLLECTIVES_KINDS + 1] = {
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", NULL};
@@ -67,6 +68,27 @@ static tsr_status predict(const struct tsr_cluster *cluster, const struct tsr_si
     return TSR_OK;
 }
 
+/* What rings would reach where NCCL takes something else. Of two nodes that is a tree, which sends
+ * less through the adapters than the bus bandwidth counts: it may exceed what they carry. */
+static tsr_status predict_rings(const struct tsr_cluster *cluster,
+                                const struct tsr_sim_options *sim, struct tsr_collectives *out)
+{
+    enum { ALL_REDUCE }; /* its index */
+    const struct tsr_collective_query what = {TSR_ALL_REDUCE, out->ranks, out->nodes};
+    struct tsr_sim_options rings = *sim;
+    size_t last = out->n - 1;
+    double seconds;
+    if (!(out->kinds >> ALL_REDUCE & 1) || sim->algorithm != TSR_ALGO_AUTO)
+        return TSR_OK;
+    for (size_t i = 0; i < out->n; i++)
+        last = out->bytes[i] > out->bytes[last] ? i : last;
+    rings.algorithm = TSR_ALGO_RING;
+    TSR_TRY(tsr_predict_collective(cluster, &rings, &what, &out->bytes[last], 1, &seconds));
+    if (seconds > out->seconds[ALL_REDUCE][last] * (1 + DIFFERS))
+        out->ring_busbw = out->busbw[ALL_REDUCE][last] * out->seconds[ALL_REDUCE][last] / seconds;
+    return TSR_OK;
+}
+
 static tsr_status with_settings(const struct tsr_collectives_options *options,
                                 const struct tsr_settings *settings, struct tsr_collectives *out)
 {
@@ -87,6 +109,7 @@ static tsr_status with_settings(const struct tsr_collectives_options *options,
     choose_sizes(options, out);
     TSR_GOTO(done, choose_ranks(cluster, options->ranks, out));
     TSR_GOTO(done, predict(cluster, &settings->sim, out));
+    TSR_GOTO(done, predict_rings(cluster, &settings->sim, out));
 done:
     tsr_kernel_store_fini(&kernels);
     free(cluster);

@@ -30,6 +30,8 @@ struct tsr_collectives {
     double seconds[TSR_COLLECTIVES_KINDS][TSR_COLLECTIVES_SIZES];
     double busbw[TSR_COLLECTIVES_KINDS][TSR_COLLECTIVES_SIZES]; /* bytes per second, as nccl-tests
                                                                    defines it */
+    double ring_busbw; /* of the largest all-reduce as a ring; 0: it is one, or an algorithm was
+                          asked for */
 };
 
 /* Errors: TSR_ECONFIG, those of a simulation. */
