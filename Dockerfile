@@ -4,7 +4,8 @@ FROM debian:12 AS build
 WORKDIR /src
 COPY . .
 RUN bash -c '. experiments/setup.sh && tsr_setup \
-    && tsr_configure release -DTESSERA_TESTS=OFF && tsr_build build \
+    && tsr_configure release -DTESSERA_TESTS=OFF -DTESSERA_CUDA_ARCHITECTURES=ALL \
+    && tsr_build build \
     && cd build && cpack -G DEB'
 
 FROM debian:12

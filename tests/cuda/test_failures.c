@@ -70,6 +70,7 @@ static bool may_be_silent(const char *entry)
                                          "cudaSetDevice",
                                          "cudaDriverGetVersion",
                                          "cudaEventQuery",
+                                         "cudaPointerGetAttributes", /* is host memory pinned? */
                                          "cudaStreamIsCapturing",
                                          "cudaThreadExchangeStreamCaptureMode",
                                          "cudaRuntimeGetVersion"};
@@ -186,6 +187,20 @@ static void gpus__missing_or_old__one_line(void **state)
     }
 }
 
+/* A program that was built for other GPUs says so, and what to do. */
+static void kernels__for_other_gpus__one_line(void **state)
+{
+    static struct list l;
+    const struct tsr_standin_config config = tsr_standin_default();
+    uint64_t hash;
+    (void)state;
+    begin(&l);
+    tsr_standin_configure(&config);
+    tsr_standin_fail("cudaLaunchKernel", 1, cudaErrorNoKernelImageForDevice);
+    assert_int_equal(try_run(&l, &hash), TSR_EUNSUPPORTED);
+    assert_non_null(strstr(tsr_error_text(), "TESSERA_CUDA_ARCHITECTURES=ALL"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -193,6 +208,7 @@ int main(void)
         cmocka_unit_test(work__fails_late__told_with_the_last_instructions),
         cmocka_unit_test(memory__too_little__out_of_memory),
         cmocka_unit_test(gpus__missing_or_old__one_line),
+        cmocka_unit_test(kernels__for_other_gpus__one_line),
     };
     return cmocka_run_group_tests_name("failures", tests, NULL, NULL);
 }

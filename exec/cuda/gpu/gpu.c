@@ -89,6 +89,12 @@ tsr_status tsr_gpu_open(int index, struct tsr_cuda_gpu *out)
 tsr_status tsr_cuda_error(cudaError_t error, const char *tried)
 {
     (void)cudaGetLastError();
+    if (error == cudaErrorNoKernelImageForDevice)
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "%s: this program has no kernels for the GPU: it was built for %s; "
+                        "allowed: a build with -DTESSERA_CUDA_ARCHITECTURES=ALL, or on a machine "
+                        "with the GPU",
+                        tried, TSR_CUDA_ARCHITECTURES);
     return tsr_fail(error == cudaErrorMemoryAllocation ? TSR_EOOM : TSR_EBACKEND,
                     "%s: CUDA says '%s'", tried, cudaGetErrorString(error));
 }

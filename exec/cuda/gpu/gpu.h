@@ -96,7 +96,8 @@ tsr_status tsr_cuda_launch_code(const struct tsr_kernel_call *call, const struct
 tsr_kernel_fn tsr_cuda_kernel_of(const char *name);
 tsr_status tsr_cuda_fill(const struct tsr_kernel_call *call);
 
-/* TSR_EBACKEND with what CUDA says of `error` and what was tried; TSR_EOOM for out of memory. */
+/* TSR_EBACKEND with what CUDA says of `error` and what was tried; TSR_EOOM for out of memory;
+ * TSR_EUNSUPPORTED for a GPU that this program was not built for. */
 tsr_status tsr_cuda_error(cudaError_t error, const char *tried) TSR_MUST_USE;
 #define TSR_CUDA(tried, call)                                \
     do {                                                     \
