@@ -96,6 +96,10 @@ grep -q "Unknown" "$out" && complain "an input that was moved is unknown"
 works compare "$tmp/llama.yaml" --set cluster=dgx-h100-1 --only fsdp --out "$tmp/out"
 works diff "$tmp/llama.yaml:fsdp" "$tmp/out/fsdp/snapshot.pickle"
 has "$out" "B minus A: 0 allocated, 0 reserved" "The curves never part"
+# Blocks that are larger than what was asked for, since a remainder was not split off, are so on both sides.
+works sim "$tmp/llama.yaml" --strategy fsdp --set cluster=dgx-h100-1 --set seq=3000 --pictures none --out "$tmp/long"
+works diff "$tmp/llama.yaml:fsdp" "$tmp/long/fsdp/snapshot.pickle" --set seq=3000
+has "$out" "B minus A: 0 allocated, 0 reserved" "The curves never part"
 works diff "$tmp/out/fsdp/snapshot.pickle" "$tmp/whole.pickle"
 has "$out" "B minus A: 0 allocated, 0 reserved"
 

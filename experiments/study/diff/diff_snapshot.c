@@ -1,8 +1,9 @@
 /* diff_snapshot.c: reads a memory snapshot of PyTorch (torch.cuda.memory._dump_snapshot(): events,
  * segments and annotations as a pickle), of a real run or as `compare` writes it. Shown is the last
  * step that is whole: one ends with the optimizer, and with what is freed behind it. The level is
- * that of the golden data: requests, each rounded up to 512 bytes, from their allocation until they
- * are freed by the host.
+ * that of the golden data: requests, each rounded up to 512 bytes (blocks as large as they were in
+ * a snapshot of the program's own, which has that), from their allocation until they are freed by
+ * the host.
  */
 #include "experiments/study/diff/diff_parts.h"
 
@@ -107,7 +108,9 @@ static tsr_status read_events(struct snapshot *s, struct tsr_arena *arena)
             continue; /* completed frees, marks of the user, kinds of later versions */
         event.kind = (uint8_t)kind;
         if (!tsr_pickle_count(from, "addr", &event.address) ||
-            !tsr_pickle_count(from, "size", &event.bytes) || event.bytes > INT64_MAX / 2)
+            !(tsr_pickle_count(from, "block_size", &event.bytes) || /* of `compare` */
+              tsr_pickle_count(from, "size", &event.bytes)) ||
+            event.bytes > INT64_MAX / 2)
             return damaged(s, i, "has no address and size");
         TSR_TRY(tsr_snapshot_place(&walk, from, kind == EVENT_ALLOC, &event.place));
         if (!TSR_PUSH(s->events, s->n, s->cap, event))

@@ -133,6 +133,15 @@ static const char *family(int category)
 
 /* ---- events ------------------------------------------------------------------------------- */
 
+/* PyTorch's events have only what was requested. Where the block is larger than that, rounded up to
+ * 512 bytes, because a remainder was not split off, the event says so for `tessera diff`. */
+static void put_block_size(struct snapshot *s, const struct tsr_instr *instr)
+{
+    bool of_block = instr->kind == TSR_ALLOC || instr->kind == TSR_FREE;
+    if (of_block && instr->block_bytes != tsr_round_up(instr->bytes + !instr->bytes, 512))
+        put_int(s, "block_size", instr->block_bytes);
+}
+
 static void put_event(struct snapshot *s, const char *action, uint32_t i, size_t k)
 {
     const struct tsr_program *program = s->history->programs[i];
@@ -142,6 +151,7 @@ static void put_event(struct snapshot *s, const char *action, uint32_t i, size_t
     put_text(s, "action", action);
     put_int(s, "addr", instr->address);
     put_int(s, "size", instr->bytes);
+    put_block_size(s, instr);
     put_int(s, "stream", instr->stream);
     put_stack(s, program, instr,
               is_alloc && instr->buffer < s->n_buffers ? s->purpose[instr->buffer] : NULL);
