@@ -41,6 +41,8 @@ for name in mixtral-8x7b qwen3-30b-a3b deepseek-v2-lite deepseek-v3; do
     fails 2 "$name.json" "not modelled" allowed -- sim "$tmp/moe.yaml" --strategy default
     works inspect "$tmp/moe.yaml"
     has "$out" "active per token" "not modelled"
+    # Keys of a stack are not what is wrong with it.
+    fails 2 "$name.json" "not modelled" allowed -- compare "$tmp/moe.yaml" --set stack=torchtitan-2026
 done
 
 # Trees

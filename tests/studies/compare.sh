@@ -114,6 +114,12 @@ has "$tmp/heads/compare-frame.csv" "2 to 8 GPUs"
 has "$tmp/heads/fsdp@world=2@name=qwen2.5-0.5b/memory.csv" "# model: qwen2.5-0.5b" "# world size: 2"
 works compare "$flagship" --only fsdp --set nodes=20 --set world=8 --set cluster=dgx-h100-superpod-su
 has "$err" "nodes: 20: world 8 takes 1 of them; the others are unused"
+# A mesh that leaves GPUs idle is a remark; a world that was asked for is none.
+works compare "$flagship" --only hsdp-2x4 --set nodes=4 --set cluster=dgx-h100-128 \
+    --set 'strategies.hsdp-2x4.mesh={replicate: 4, shard: 7}'
+has "$err" "mesh: 28 of the 32 GPUs of cluster dgx-h100-128; 4 of them are idle"
+works compare "$flagship" --only fsdp --set cluster=dgx-h100-2 --set world=8
+grep -q "are idle" "$err" && complain "GPUs that world leaves out are called idle"
 
 # Equal studies leave equal files; how long this machine took is apart.
 works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads2" --pictures none \

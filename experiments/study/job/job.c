@@ -289,6 +289,10 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
                  "nodes: %llu: world %u takes %llu of them; the others are unused",
                  (unsigned long long)nodes, job->world,
                  (unsigned long long)((job->world + per_node - 1) / per_node));
+    else if (job->world < job->cluster.nodes * per_node && !job->settings->world && used < n)
+        snprintf(out[used++], 256, "mesh: %u of the %llu GPUs of cluster %s; %llu of them are idle",
+                 job->world, (unsigned long long)(job->cluster.nodes * per_node), job->cluster.name,
+                 (unsigned long long)(job->cluster.nodes * per_node - job->world));
     static const char *const keys[] = {"attention", "gqa_repeat", "attention_unpad"};
     const char *allowed;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)

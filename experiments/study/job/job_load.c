@@ -80,6 +80,10 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
     const bool set[] = {s->model_impl, s->model_names, s->model_norm, s->model_packed};
     bool known = model->family == TSR_FAMILY_LLAMA || model->family == TSR_FAMILY_GPT2;
     char allowed[96];
+    /* A stack may give what such a model has no use for. It is counted all the same, and building
+     * it is refused with the true reason. */
+    if (model->family == TSR_FAMILY_MOE && s->stack)
+        return TSR_OK;
     for (size_t i = 0; i < sizeof set / sizeof set[0] && !known; i++) {
         const struct tsr_key *key = &tsr_keys[tsr_key_find(keys[i])];
         snprintf(allowed, sizeof allowed, "%s, or a model of the Llama family or GPT-2", key->def);
