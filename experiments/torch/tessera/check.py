@@ -10,8 +10,8 @@ from . import api, program, start
 from .errors import Refused
 
 # Settings under which written code is not all that PyTorch would run, or not on a fake process group.
-NEEDED = {"api": ("fully_shard", "replicate"), "init": ("meta",), "precision.master": ("f32",), "tp": ("1",),
-          "dialect": ("eager",), "loss.read": ("false",), "clip_variant": ("foreach",),
+NEEDED = {"api": ("fully_shard", "replicate"), "init": ("meta",), "precision.master": ("f32",),
+          "optimizer.state": ("master", "f32"), "tp": ("1",), "dialect": ("eager",), "loss.read": ("false",), "clip_variant": ("foreach",),
           "sync_each_step": ("none",)}
 WROTE = re.compile(r"strategy (?P<name>.+?) of (?P<file>\S+)(?: with (?P<with>.+?))?, written by tessera ")
 FIGURES = [(when, what) for when in ("peak", "end") for what in ("allocated", "requested", "reserved")]
@@ -75,6 +75,11 @@ def optimizer(settings):
     raise Refused(f"optimizer.variant: {variant} of {name} is not PyTorch's own: it cannot be checked")
 
 
+def optimizer_options(settings):
+    """What torch.optim is given besides; `maximize` negates gradients, which takes memory, too."""
+    return {option: True for option in ("amsgrad", "maximize", "nesterov") if settings["optimizer." + option] == "true"}
+
+
 def recipe(predicted):
     settings = predicted["settings"]
     for key, allowed in NEEDED.items():
@@ -83,7 +88,8 @@ def recipe(predicted):
                           + ", ".join(allowed))
     found = {"world": predicted["world"], "rank": predicted["rank"], "batch": int(settings["batch"]),
              "seq": int(settings["seq"]), "micro_batches": int(settings["accumulation.steps"]),
-             "optimizer": optimizer(settings), "weight_decay": float(settings["train.weight_decay"]), "clip": settings["clip"] == "true",
+             "optimizer": optimizer(settings), "optimizer_options": optimizer_options(settings),
+             "weight_decay": float(settings["train.weight_decay"]), "clip": settings["clip"] == "true",
              "offload": settings["offload"] != "none", "param_dtype": settings["precision.param"],
              "sdpa": settings["attention"], "autocast": None}
     return found | traced(predicted) if "trace" in predicted else found

@@ -72,16 +72,16 @@ def materialise(model, strategy, offload):
     model._get_fsdp_state()._lazy_init()   # so that paddings' copies belong to no iteration
 
 
-def make_optimizer(name, parameters, weight_decay=None):
+def make_optimizer(name, parameters, weight_decay=None, options=None):
     """`name`: a key of OPTIMIZERS, then a variant ("adamw_fused"; without: foreach); or none. A decay that is
-    not 0 makes temporaries; without one it is PyTorch's default."""
+    not 0 makes temporaries; without one it is PyTorch's default. `options`: further arguments (amsgrad)."""
     if name == "none":
         return None
     kind, _, variant = name.rpartition("_")
     if variant not in VARIANTS:
         kind, variant = name, "foreach"
     decay = {} if weight_decay is None else {"weight_decay": weight_decay}
-    return OPTIMIZERS[kind](parameters, **VARIANTS[variant], **decay)
+    return OPTIMIZERS[kind](parameters, **VARIANTS[variant], **decay, **(options or {}))
 
 
 def mesh_of(strategy, world, is_other):
@@ -104,7 +104,7 @@ def mesh_of(strategy, world, is_other):
 
 def run(job, strategy, recipe, reads=()):
     """`strategy` has build_mesh() and apply(model, mesh), and may have tie() and before_micro_batch().
-    `recipe`: world, rank, offload, optimizer, micro_batches, clip, autocast, sdpa, iterations. `reads`:
+    `recipe`: world, rank, offload, optimizer and its options, micro_batches, clip, autocast, sdpa, iterations. `reads`:
     what the program reads from the device in one micro-batch. One run a process."""
     torch.set_num_threads(1)
     passes.sdpa(recipe.get("sdpa", "flash"))
@@ -115,7 +115,7 @@ def run(job, strategy, recipe, reads=()):
     model = strategy.apply(job.model, mesh)
     materialise(model, strategy, recipe.get("offload"))
     optimizer = make_optimizer(recipe["optimizer"], [p for p in model.parameters() if p.requires_grad],
-                               recipe.get("weight_decay"))
+                               recipe.get("weight_decay"), recipe.get("optimizer_options"))
     phases = Phases()
     gc.collect()
     gc.disable()
