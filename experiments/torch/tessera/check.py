@@ -11,8 +11,8 @@ from .errors import Refused
 
 # Settings under which written code is not all that PyTorch would run, or not on a fake process group.
 NEEDED = {"api": ("fully_shard", "replicate"), "init": ("meta",), "precision.master": ("f32",),
-          "optimizer.state": ("master", "f32"), "tp": ("1",), "dialect": ("eager",), "loss.read": ("false",), "clip_variant": ("foreach",),
-          "sync_each_step": ("none",)}
+          "optimizer.state": ("master", "f32"), "tp": ("1",), "dialect": ("eager",), "loss.read": ("false",),
+          "clip_variant": ("foreach",), "sync_each_step": ("none",)}
 WROTE = re.compile(r"strategy (?P<name>.+?) of (?P<file>\S+)(?: with (?P<with>.+?))?, written by tessera ")
 FIGURES = [(when, what) for when in ("peak", "end") for what in ("allocated", "requested", "reserved")]
 
@@ -89,7 +89,7 @@ def recipe(predicted):
     found = {"world": predicted["world"], "rank": predicted["rank"], "batch": int(settings["batch"]),
              "seq": int(settings["seq"]), "micro_batches": int(settings["accumulation.steps"]),
              "optimizer": optimizer(settings), "optimizer_options": optimizer_options(settings),
-             "weight_decay": float(settings["train.weight_decay"]), "clip": settings["clip"] == "true",
+             "weight_decay": float(settings["train.weight_decay"]), "decay": settings["train.decay"], "clip": settings["clip"] == "true",
              "offload": settings["offload"] != "none", "param_dtype": settings["precision.param"],
              "sdpa": settings["attention"], "autocast": None}
     return found | traced(predicted) if "trace" in predicted else found

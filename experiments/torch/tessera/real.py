@@ -72,16 +72,22 @@ def materialise(model, strategy, offload):
     model._get_fsdp_state()._lazy_init()   # so that paddings' copies belong to no iteration
 
 
-def make_optimizer(name, parameters, weight_decay=None, options=None):
+def make_optimizer(name, parameters, weight_decay=None, options=None, decay="all"):
     """`name`: a key of OPTIMIZERS, then a variant ("adamw_fused"; without: foreach); or none. A decay that is
-    not 0 makes temporaries; without one it is PyTorch's default. `options`: further arguments (amsgrad)."""
+    not 0 makes temporaries; without one it is PyTorch's default. `options`: further arguments (amsgrad).
+    `decay`: "matrices": what has fewer dimensions than two is a group of its own that does not decay;
+    of SGD, whose decay makes temporaries. AdamW's is in place, and its programs are those of one list."""
     if name == "none":
         return None
     kind, _, variant = name.rpartition("_")
     if variant not in VARIANTS:
         kind, variant = name, "foreach"
-    decay = {} if weight_decay is None else {"weight_decay": weight_decay}
-    return OPTIMIZERS[kind](parameters, **VARIANTS[variant], **decay, **(options or {}))
+    if decay == "matrices" and weight_decay and kind.startswith("sgd"):
+        groups = [{"params": [p for p in parameters if p.dim() > 1]},
+                  {"params": [p for p in parameters if p.dim() <= 1], "weight_decay": 0.0}]
+        parameters = [group for group in groups if group["params"]]
+    decays = {} if weight_decay is None else {"weight_decay": weight_decay}
+    return OPTIMIZERS[kind](parameters, **VARIANTS[variant], **decays, **(options or {}))
 
 
 def mesh_of(strategy, world, is_other):
@@ -115,7 +121,7 @@ def run(job, strategy, recipe, reads=()):
     model = strategy.apply(job.model, mesh)
     materialise(model, strategy, recipe.get("offload"))
     optimizer = make_optimizer(recipe["optimizer"], [p for p in model.parameters() if p.requires_grad],
-                               recipe.get("weight_decay"), recipe.get("optimizer_options"))
+                               recipe.get("weight_decay"), recipe.get("optimizer_options"), recipe.get("decay", "all"))
     phases = Phases()
     gc.collect()
     gc.disable()

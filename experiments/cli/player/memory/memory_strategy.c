@@ -36,6 +36,7 @@ static const char *const keys[] = {"api",
                                    "tp",
                                    "offload",
                                    "train.weight_decay",
+                                   "train.decay",
                                    "loss.read",
                                    "sync_each_step"};
 
