@@ -218,7 +218,7 @@ def experiments():
     misfit("tensor parallelism", {"tp": 2}, "tp: found 2")
     misfit("another dialect", {"dialect": "compile"}, "dialect")
     misfit("a loss in chunks", {"loss": {"chunks": 8}}, "loss.chunks")
-    misfit("FSDP1", strategy(api="fsdp1", wrap="root"), "api")
+    misfit("FSDP1", strategy(api="fsdp1", wrap="root"), "api: found fsdp1", "PyTorch runs fsdp1, but on views of flat parameters")
     misfit("an evaluation", {"phases": ["init", "step", "eval"]}, "phases")
     misfit("two models", {"model": {"trace": "a.trace", "name": "llama-3.1-8b"}}, "one of them")
     misfit("a file that is not there", {"model": {"trace": "nowhere.trace"}}, "nowhere.trace")
@@ -232,6 +232,7 @@ def experiments():
                             "hsdp": {"api": "fully_shard", "wrap": "block", "mesh": {"replicate": 2, "shard": 4}}})
     status, out, err = run("diff", experiment(both) + ":fsdp", experiment(both) + ":replicate")
     check("diff", status in (0, 1) and out, err)
+    written_again()
     utilisation()
     owners()
     for api in ("replicate", "hsdp"):
@@ -250,6 +251,19 @@ def proposals():
         status, _, err = run("compare", experiment(keys, name))
         found = re.search(r"--dtype (\S+)", err)
         check(f"a command for {param}", status == 2 and found and found.group(1) == wanted and f'"{wanted}"' in known, err)
+
+
+def written_again():
+    """experiment.yaml of a study runs again and gives the same rows: the trace keeps its own batch, one that is given stays."""
+    plain = dict(BASE, model={"trace": os.path.join(GOLDEN, NAME + ".trace")},
+                 strategies={**BASE["strategies"], "gpt2": {"model": {"name": "gpt2", "layers": 1}, "batch": 1, "seq": 64}})
+    variant = load()["variants"][0]
+    for name, keys in (("left open", plain), ("given", dict(plain, batch=variant["batch"]))):
+        out = os.path.join(folder, "again " + name)
+        status, first, err = run("compare", write("once.yaml", keys), "--out", out, "--pictures", "none", "--format", "csv")
+        check(f"a batch {name}", status == 0, err)
+        status, second, err = run("compare", os.path.join(out, "experiment.yaml"), "--format", "csv")
+        check(f"a batch {name}, again", status == 0 and second == first, err)
 
 
 def utilisation():

@@ -111,6 +111,22 @@ static void leave_unread(const struct tsr_experiment *experiment, struct tsr_set
             tsr_key_copy(&tsr_keys[i], &experiment->top, s);
 }
 
+/* A trace has its batch and sequence length itself; given they choose among its variants, so that
+ * their defaults must not be written as if they were given. */
+static bool is_of_trace(const struct tsr_settings *s, const struct tsr_key *key)
+{
+    return s->model_trace && (!strcmp(key->name, "batch") || !strcmp(key->name, "seq"));
+}
+
+/* True if a strategy has a trace that decides on a key which the head does not give. */
+static bool is_left_open(const struct tsr_experiment *experiment, size_t key)
+{
+    bool any = is_of_trace(&experiment->top, &tsr_keys[key]);
+    for (size_t i = 0; i < experiment->n && !any; i++)
+        any = is_of_trace(&experiment->strategies[i].settings, &tsr_keys[key]);
+    return any && !experiment->top.from[key];
+}
+
 static tsr_status print_strategy(struct printer *p, const struct tsr_strategy *original)
 {
     char open[64] = "", name[1024], prefix[64], nulled[64] = "";
@@ -136,6 +152,8 @@ static tsr_status print_strategy(struct printer *p, const struct tsr_strategy *o
             write = write && strcmp(p->value, "null");
         } else {
             TSR_TRY(differs(p, key, &strategy->settings, top, &write));
+            if (is_of_trace(&strategy->settings, key))
+                write = strategy->settings.from[i] != NULL;
         }
         if (write) {
             TSR_TRY(remark(p, &strategy->settings, key));
@@ -184,6 +202,8 @@ static tsr_status print_all(struct printer *p)
     TSR_TRY(tsr_yaml_quote(experiment->title, p->value, VALUE_BYTES));
     fprintf(p->out, "title: %s\n", p->value);
     for (size_t i = 0; i < tsr_n_keys(); i++) {
+        if (is_left_open(experiment, i))
+            continue;
         TSR_TRY(tsr_key_format(&tsr_keys[i], &experiment->top, p->value, VALUE_BYTES));
         TSR_TRY(remark(p, &experiment->top, &tsr_keys[i]));
         put_line(p->out, 0, tsr_keys[i].name, p->value, p->note, open, sizeof open);
