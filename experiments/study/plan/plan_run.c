@@ -167,6 +167,8 @@ tsr_status tsr_plan_run(struct tsr_plan *plan, const size_t *items, size_t n, bo
     batch.items = left;
     tsr_status status = take_kept(plan, items, n, simulates, left, &work.n);
     batch.start = tsr_plan_now();
+    if (work.n && simulates)
+        tsr_sim_prepare();
     if (status == TSR_OK && work.n)
         status = tsr_pool_each(&work, plan->options.jobs);
     count_batch(&batch);
