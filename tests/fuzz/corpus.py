@@ -68,14 +68,16 @@ def texts(s):
     s.files('rules', 'experiments/validation/conditions.yaml')
     s.put('rules', 'llm_foundry:\n- when: {gpu: "a100*"}\n  set: {cluster: dgx-a100-16, batch: $microbatch_size}\n'
           '  model: {model_type: mpt, d_model: $d_model}\n  source: x\n- when: {pp: "[2-9]*"}\n  refuse: no\n')
-    s.put('plan_resume', b'\0')  # no record; one of zeros; two, of which the second has a text without an end; a file
-    s.put('plan_resume', bytes(3000))
-    s.put('plan_resume', bytes(8000))
-    s.put('plan_resume', b'\0' + bytes(16) + b'x' * 12000)
-    s.put('plan_resume', b'\1tessera.plan.1'.ljust(64, b'\0'))
-    s.put('row_file', b'\0')  # one of zeros; one whose texts have no end; a file
-    s.put('row_file', b'\0' + b'x' * 12000)
-    s.put('row_file', b'\1tsrrow1'.ljust(64, b'\0'))
+    row = ('{"strategy":"a","failure":"no \u00ff","fits":-1,"trains":1,"mfu":"-0x1p+0","program_hash":-1,'
+           '"steady":[{"step_s":"0x1.8p-3"}],"peak_by_category":[' + ','.join(['{"bytes":1}'] * 19) + '],'
+           '"sections":[' + ','.join(['{"there":1,"module":"m"}'] * 6) + ']}')
+    for whole in b'\0', b'\1':  # lines behind a first one that is right; files
+        s.put('row_file', whole + row.encode())
+        s.put('row_file', whole + b'{"strategy":"' + b'x' * 200 + b'"}\n')
+        s.put('row_file', whole + b'{"format": "tessera.row.2", "digest": "0000000000000000", "check": "0"}\n{}\n')
+        s.put('plan_resume', whole)
+        s.put('plan_resume', whole + f'{{"index":1,"simulated":1,"m.key":5,"m.row":[{row}]}}\n{{"index":7}}\n'.encode())
+        s.put('plan_resume', whole + b'{"format": "tessera.plan.2", "question": "0", "records": 1, "check": "0"}\n{}\n')
     for i, line in enumerate(('a.yaml --strategy fsdp --set batch=2', '--out x --jobs 3 y', '--help', '-o x -f md a b')):
         s.put('arguments', bytes([i]) + '\n'.join(line.split()).encode())
 

@@ -1,5 +1,6 @@
 /* texts.c: targets that read YAML: experiments, stacks, models, trees, scenarios, rules; arguments;
  * and what a search leaves for the next. */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,12 +142,8 @@ static void arguments(const uint8_t *data, size_t n)
 
 /* ---- plan.resume ----------------------------------------------------------------------------- */
 
-/* The head of such a file: what it begins with, and where the two figures that follow from its
- * records stand. */
-enum { HEAD_BYTES = 48, RECORD_BYTES_AT = 24, N_AT = 32, CHECK_AT = 40 };
-
 static struct tsr_plan searched;
-static uint8_t resume_head[HEAD_BYTES];
+static char question[32]; /* its digest, of a file that it left */
 
 static bool keep_nothing(const char *dir)
 {
@@ -157,7 +154,8 @@ static bool keep_nothing(const char *dir)
     if (!searched.points || tsr_plan_keep(&searched) != TSR_OK)
         return false;
     FILE *file = fopen(path, "rb");
-    bool ok = file && fread(resume_head, 1, HEAD_BYTES, file) == HEAD_BYTES && fgetc(file) == EOF;
+    bool ok = file && fscanf(file, "{\"format\": \"tessera.plan.2\", \"question\": \"%31[0-9a-f]\"",
+                             question) == 1;
     if (file)
         fclose(file);
     return ok;
@@ -181,29 +179,25 @@ static bool begin_resume(void)
            keep_nothing(dir);
 }
 
-/* The records as they are, behind a head that is right for them, or (an odd first byte) the whole
- * file. Whatever is taken can be printed. */
+/* The records, one a line, behind a first line that is right for them, or (an odd first byte) the
+ * whole file. Whatever is taken can be printed. */
 static void plan_resume(const uint8_t *data, size_t n)
 {
-    uint64_t record_bytes, n_records, check;
-    size_t room = n + (1 << 14);
     if (!n)
         return;
-    uint8_t *file = calloc(1, HEAD_BYTES + room);
-    memcpy(&record_bytes, resume_head + RECORD_BYTES_AT, sizeof record_bytes);
-    if (!file || !record_bytes || record_bytes > 1 << 14)
-        abort(); /* records are smaller */
-    bool whole = data[0] & 1;
-    memcpy(file + (whole ? 0 : HEAD_BYTES), data + 1, n - 1);
-    n_records = (n - 1 + record_bytes - 1) / record_bytes;
-    size_t bytes = whole ? n - 1 : HEAD_BYTES + n_records * record_bytes;
-    check = tsr_hash_bytes(TSR_HASH_INIT, file + HEAD_BYTES, n_records * record_bytes);
-    if (!whole) {
-        memcpy(file, resume_head, HEAD_BYTES);
-        memcpy(file + N_AT, &n_records, sizeof n_records);
-        memcpy(file + CHECK_AT, &check, sizeof check);
-    }
-    (void)tsr_fuzz_file("plan.resume", file, bytes);
+    char *file = malloc(n + 300);
+    size_t bytes = 0, lines = 0;
+    if (!file)
+        abort();
+    for (size_t i = 1; i < n; i++)
+        lines += data[i] == '\n';
+    if (!(data[0] & 1))
+        bytes = (size_t)snprintf(file, 300,
+                                 "{\"format\": \"tessera.plan.2\", \"question\": \"%s\", "
+                                 "\"records\": %zu, \"check\": \"%016" PRIx64 "\"}\n",
+                                 question, lines, tsr_hash_bytes(TSR_HASH_INIT, data + 1, n - 1));
+    memcpy(file + bytes, data + 1, n - 1);
+    (void)tsr_fuzz_file("plan.resume", (const uint8_t *)file, bytes + n - 1);
     free(file);
     if (tsr_plan_resume(&searched) == TSR_OK)
         for (size_t i = 0; i < searched.space.n; i++) {
@@ -217,22 +211,18 @@ static void plan_resume(const uint8_t *data, size_t n)
 
 /* ---- rows/STRATEGY.row ----------------------------------------------------------------------- */
 
-/* The row as it is, behind a head that is right for it, or (an odd first byte) the whole file.
+/* The row's line behind a first one that is right for it, or (an odd first byte) the whole file.
  * Whatever is taken has texts that end, and can be printed. */
 static void row_file(const uint8_t *data, size_t n)
 {
-    enum { BYTES = TSR_ROW_HEAD_BYTES + sizeof(struct tsr_row) };
     bool whole = n && data[0] & 1;
-    size_t at = whole ? 0 : TSR_ROW_HEAD_BYTES, room = BYTES - at;
-    char *file = calloc(1, BYTES);
+    char *file = malloc(TSR_ROW_HEAD_BYTES + n);
     struct tsr_row *row = calloc(1, sizeof *row);
     if (!file || !row || !n)
         goto done;
-    n = n - 1 < room ? n - 1 : room;
-    memcpy(file + at, data + 1, n);
-    if (!whole)
-        tsr__row_head(file + at, 0, file);
-    if (tsr__row_parse(file, whole ? n : BYTES, 0, row)) {
+    size_t at = whole ? 0 : tsr__row_head((const char *)data + 1, n - 1, 0, file);
+    memcpy(file + at, data + 1, n - 1);
+    if (tsr__row_parse(file, at + n - 1, 0, row)) {
         if (!memchr(row->strategy, 0, sizeof row->strategy) ||
             !memchr(row->peak_phase, 0, sizeof row->peak_phase) ||
             !memchr(row->sections[0].module, 0, sizeof row->sections[0].module))

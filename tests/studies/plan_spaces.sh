@@ -78,7 +78,7 @@ fails 2 "plan.resume" "another space" -- plan "$small" --set "$space" --set batc
 # One bit is enough: no damaged figure is taken for one that was computed. (Of the sum, where no
 # configuration was through yet.)
 mkdir "$tmp/hurt"
-python3 -c 'import sys; b = bytearray(open(sys.argv[1], "rb").read()); b[-4] ^= 4; open(sys.argv[2], "wb").write(b)' \
+python3 -c 'import sys; b = bytearray(open(sys.argv[1], "rb").read()); b[max(i for i, c in enumerate(b) if chr(c).isdigit())] ^= 1; open(sys.argv[2], "wb").write(b)' \
     "$tmp/left/plan.resume" "$tmp/hurt/plan.resume"
 fails 2 "plan.resume: is no search that this program has left" -- plan "$small" --set "$space" --out "$tmp/hurt" --resume
 works plan "$small" --format csv --set "$space" --out "$tmp/left" --resume

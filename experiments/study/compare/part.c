@@ -2,6 +2,7 @@
  * all parts merged into the tables and files of one run (part.h). */
 #include "experiments/study/compare/part.h"
 
+#include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include "experiments/study/base/listener.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
-#include "experiments/study/simulate/row_check.h"
+#include "experiments/study/simulate/row_json.h"
 #include "sim/base/json_load.h"
 
 enum { MAX_PARTS = 100000, MAX_FILE_BYTES = 1 << 28 };
@@ -124,13 +125,11 @@ static tsr_status digest_of(const struct tsr_part_rows *rows, size_t item, uint6
 
 /* ---- rows as files --------------------------------------------------------------------------- */
 
-/* A row file: this, then the row as it is in memory. The program that reads it is the one that
- * wrote it, which the digest says. */
-struct head {
-    char magic[8];
-    uint64_t digest, bytes, check; /* check: hash of the row */
-};
-static const char magic[8] = "tsrrow1";
+/* A row file: a line with format, digest and the hash of the row's line, and that line. A file of
+ * another format, or with another digest, is no row: its strategy is simulated again. */
+static const char head_format[] = "{\"format\": \"tessera.row.2\", \"digest\": \"%016" PRIx64
+                                  "\", \"check\": \"%016" PRIx64 "\"}\n";
+enum { MAX_ROW_BYTES = 1 << 16, MAX_ROW_VALUES = 2048 };
 
 static tsr_status row_path(const char *dir, const char *strategy, char path[TSR_PATH_BYTES])
 {
@@ -163,36 +162,41 @@ static tsr_status tsr_part_begin(const struct tsr_study *study, const char *dir)
 }
 
 struct row_file {
-    char head[TSR_ROW_HEAD_BYTES];
+    uint64_t digest;
     const struct tsr_row *row;
 };
 
-void tsr__row_head(const void *row, uint64_t digest, char out[TSR_ROW_HEAD_BYTES])
+size_t tsr__row_head(const char *line, size_t n, uint64_t digest, char out[TSR_ROW_HEAD_BYTES])
 {
-    struct head head = {.digest = digest, .bytes = sizeof(struct tsr_row)};
-    _Static_assert(sizeof head == TSR_ROW_HEAD_BYTES, "of a row file");
-    memcpy(head.magic, magic, sizeof magic);
-    head.check = tsr_hash_bytes(0, row, sizeof(struct tsr_row));
-    memcpy(out, &head, sizeof head);
+    return (size_t)snprintf(out, TSR_ROW_HEAD_BYTES, head_format, digest,
+                            tsr_hash_bytes(TSR_HASH_INIT, line, n));
 }
 
 bool tsr__row_parse(const char *data, size_t n, uint64_t digest, struct tsr_row *row)
 {
     char head[TSR_ROW_HEAD_BYTES];
-    if (n != sizeof head + sizeof *row)
+    const char *end = n ? memchr(data, '\n', n) : NULL;
+    size_t at = end ? (size_t)(end - data) + 1 : 0;
+    memset(row, 0, sizeof *row);
+    if (!at || tsr__row_head(data + at, n - at, digest, head) != at || memcmp(data, head, at) != 0)
         return false;
-    tsr__row_head(data + sizeof head, digest, head);
-    if (memcmp(data, head, sizeof head) != 0 || !tsr_row_is_possible(data + sizeof head))
-        return false;
-    memcpy(row, data + sizeof head, sizeof *row);
-    return true;
+    json_t *members = tsr_json_loadb(data + at, n - at, MAX_ROW_VALUES, NULL);
+    bool good = tsr_members_unpack(tsr_row_members, members, row);
+    json_decref(members);
+    return good;
 }
 
 static tsr_status put_row(FILE *stream, const void *user)
 {
     const struct row_file *file = user;
-    fwrite(file->head, sizeof file->head, 1, stream);
-    fwrite(file->row, sizeof *file->row, 1, stream);
+    char head[TSR_ROW_HEAD_BYTES];
+    char *line = tsr_members_line(tsr_row_members, file->row);
+    if (!line)
+        return tsr_no_memory(NULL);
+    (void)tsr__row_head(line, strlen(line), file->digest, head);
+    fputs(head, stream);
+    fputs(line, stream);
+    free(line);
     return TSR_OK;
 }
 
@@ -202,9 +206,7 @@ static tsr_status tsr_part_keep(const struct tsr_part_rows *rows, const char *di
 {
     char path[TSR_PATH_BYTES];
     struct row_file file = {.row = row};
-    uint64_t digest;
-    TSR_TRY(digest_of(rows, item, &digest));
-    tsr__row_head(row, digest, file.head);
+    TSR_TRY(digest_of(rows, item, &file.digest));
     TSR_TRY(row_path(dir, row->strategy, path));
     return tsr_write_file(path, put_row, &file);
 }
@@ -221,7 +223,7 @@ static tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *di
     char *data = NULL;
     size_t n = 0;
     if (tsr_kind_of(NULL, path) == TSR_KIND_NONE ||
-        tsr_read_file(path, sizeof(struct head) + sizeof *row, &data, &n) != TSR_OK)
+        tsr_read_file(path, MAX_ROW_BYTES, &data, &n) != TSR_OK)
         return TSR_OK;
     *found = tsr__row_parse(data, n, digest, row);
     free(data);

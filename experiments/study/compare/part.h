@@ -33,10 +33,11 @@ struct tsr_part_rows {
     uint64_t program;              /* hash of the program file */
 };
 
-/* The head of a row file, and what follows it; for tests, too. `row`: its bytes. */
-enum { TSR_ROW_HEAD_BYTES = 32 };
-void tsr__row_head(const void *row, uint64_t digest, char out[TSR_ROW_HEAD_BYTES]);
-/* False: the file is not a row that this program wrote with this digest. */
+/* Writes the first line of a row file, of which the second is `line`; returns its length. For
+ * tests, too. */
+enum { TSR_ROW_HEAD_BYTES = 128 };
+size_t tsr__row_head(const char *line, size_t n, uint64_t digest, char out[TSR_ROW_HEAD_BYTES]);
+/* Reads a row file; for tests, too. False: it is no row that was written with this digest. */
 bool tsr__row_parse(const char *data, size_t n, uint64_t digest, struct tsr_row *row);
 
 /* Simulates the strategies of a part that its folder does not have yet, `jobs` at a time, and keeps

@@ -1,8 +1,8 @@
 /* plan_keep.c: what an interrupted search leaves for --resume: plan.resume in the folder of its
  * results, with every figure that was found, for this program and this question only (plan.h).
  *
- * The file is a head and records as they are in memory: it is read by the program that wrote it, on
- * the machine that wrote it, or refused. */
+ * The file is a line of JSON with the digest of the question, the number of records and the hash of
+ * all that follows, and a line for each record. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -13,21 +13,38 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/listener.h"
 #include "experiments/study/plan/plan.h"
-#include "experiments/study/simulate/row_check.h"
+#include "experiments/study/simulate/row_json.h"
+#include "sim/base/json_load.h"
 
 static const char NAME[] = "plan.resume";
-static const char MAGIC[16] = "tessera.plan.1";
-
-struct head {
-    char magic[sizeof MAGIC];
-    uint64_t question, record_bytes, n;
-    uint64_t check; /* hash of the records */
-};
+static const char FORMAT[] = "tessera.plan.2";
+enum { MAX_VALUES = 2048 }; /* of a line */
 
 struct record {
     uint64_t index;
     bool simulated;
     struct tsr_plan_measure m;
+};
+
+#define IS(field) TSR_MEMBER_IS(struct record, field)
+static const struct tsr_member members[] = {
+    IS(index),
+    IS(simulated),
+    TSR_MEMBER_LIST_OF(struct record, m.row, tsr_row_members, 1),
+    IS(m.bound.known),
+    IS(m.bound.step_s),
+    IS(m.bound.model_s),
+    IS(m.bound.optimizer_s),
+    IS(m.bound.model_kernels_s),
+    IS(m.bound.optimizer_kernels_s),
+    IS(m.bound.hooks_s),
+    IS(m.bound.wires_s),
+    IS(m.kept),
+    IS(m.saved),
+    IS(m.saved_at_loss),
+    IS(m.gathered_at_loss),
+    IS(m.key),
+    {NULL},
 };
 
 struct tsr_plan_past {
@@ -74,62 +91,96 @@ static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
     return TSR_OK;
 }
 
-static bool is_bool(const char *at)
+struct text {
+    const char *at, *end;
+};
+
+static void put_digest(uint64_t digest, char out[24])
 {
-    return (unsigned char)*at <= 1;
+    (void)snprintf(out, 24, "%016" PRIx64, digest);
 }
 
-/* What a search has left is taken as it is; a record that none can have would be read beyond. */
-static bool is_possible(const char *record, size_t n_space)
+/* The next line of the file as JSON, a new reference; NULL: there is none, or it is no JSON. */
+static json_t *next_line(struct text *text)
 {
-    uint64_t index;
-    memcpy(&index, record + offsetof(struct record, index), sizeof index);
-    return index < n_space && is_bool(record + offsetof(struct record, simulated)) &&
-           is_bool(record + offsetof(struct record, m.bound.known)) &&
-           tsr_row_is_possible(record + offsetof(struct record, m.row));
+    size_t left = (size_t)(text->end - text->at);
+    const char *end = left ? memchr(text->at, '\n', left) : NULL;
+    if (!end)
+        return NULL;
+    json_t *line = tsr_json_loadb(text->at, (size_t)(end - text->at), MAX_VALUES, NULL);
+    text->at = end + 1;
+    return line;
 }
 
-static bool all_possible(const char *records, size_t n, size_t n_space)
+/* The first line; false: it is none, or what follows is not what was written. */
+static bool read_head(struct text *text, char question[24], size_t *n)
 {
-    bool good = true;
-    for (size_t i = 0; i < n && good; i++)
-        good = is_possible(records + i * sizeof(struct record), n_space);
+    char check[24];
+    json_t *head = next_line(text);
+    const char *format = json_string_value(json_object_get(head, "format"));
+    const char *asked = json_string_value(json_object_get(head, "question"));
+    const char *sum = json_string_value(json_object_get(head, "check"));
+    json_int_t records = json_integer_value(json_object_get(head, "records"));
+    put_digest(tsr_hash_bytes(TSR_HASH_INIT, text->at, (size_t)(text->end - text->at)), check);
+    bool good =
+        format && !strcmp(format, FORMAT) && asked && records >= 0 && sum && !strcmp(sum, check);
+    (void)snprintf(question, 24, "%s", asked ? asked : "");
+    *n = (size_t)records;
+    json_decref(head);
+    return good;
+}
+
+static tsr_status allocate(struct tsr_plan *plan, size_t n)
+{
+    struct tsr_plan_past *past = plan->past = calloc(1, sizeof *past);
+    if (!past)
+        return tsr_no_memory(NULL);
+    past->records = calloc(n + 1, sizeof *past->records);
+    past->of = calloc(plan->space.n, sizeof(struct record *));
+    return past->records && past->of ? TSR_OK : tsr_no_memory(NULL);
+}
+
+/* False: the next line is no record. */
+static bool take_record(struct tsr_plan_past *past, size_t n_space, struct text *text)
+{
+    struct record *record = &past->records[past->n];
+    json_t *line = next_line(text);
+    bool good = tsr_members_unpack(members, line, record) && record->index < n_space;
+    json_decref(line);
+    if (good)
+        past->of[record->index] = record;
+    past->n += good;
     return good;
 }
 
 static tsr_status take(struct tsr_plan *plan, const char *path, const char *data, size_t bytes)
 {
-    struct head head = {0};
-    uint64_t question;
-    TSR_TRY(question_of(plan, &question));
-    if (bytes >= sizeof head)
-        memcpy(&head, data, sizeof head);
-    if (memcmp(head.magic, MAGIC, sizeof MAGIC) != 0 ||
-        head.record_bytes != sizeof(struct record) || head.n > plan->space.n ||
-        bytes != sizeof head + head.n * sizeof(struct record) ||
-        head.check != tsr_hash_bytes(TSR_HASH_INIT, data + sizeof head, bytes - sizeof head) ||
-        !all_possible(data + sizeof head, head.n, plan->space.n))
+    struct text text = {data, data + bytes};
+    char question[24], want[24];
+    uint64_t digest;
+    size_t n;
+    bool good = read_head(&text, question, &n) && n <= plan->space.n;
+    TSR_TRY(question_of(plan, &digest));
+    put_digest(digest, want);
+    bool same = good && !strcmp(question, want);
+    tsr_status status = TSR_OK;
+    if (same)
+        status = allocate(plan, n);
+    for (size_t i = 0; status == TSR_OK && same && good && i < n; i++)
+        good = take_record(plan->past, plan->space.n, &text);
+    if (status != TSR_OK)
+        return status;
+    if (!good || (same && text.at != text.end))
         return tsr_fail(TSR_ECONFIG,
                         "%s: is no search that this program has left; allowed: --resume "
                         "with the program that was interrupted",
                         path);
-    if (head.question != question)
-        return tsr_fail(TSR_ECONFIG,
-                        "%s: was left by a search in another space or of other files; allowed: "
-                        "--resume with the same experiment, model, cluster, --set and --strategy",
-                        path);
-    struct tsr_plan_past *past = plan->past = calloc(1, sizeof *past);
-    if (!past)
-        return tsr_no_memory(NULL);
-    past->n = head.n;
-    past->records = malloc((past->n + 1) * sizeof *past->records);
-    past->of = calloc(plan->space.n, sizeof(struct record *));
-    if (!past->records || !past->of)
-        return tsr_no_memory(NULL);
-    memcpy(past->records, data + sizeof head, past->n * sizeof *past->records);
-    for (size_t i = 0; i < past->n; i++)
-        past->of[past->records[i].index] = &past->records[i];
-    return TSR_OK;
+    return same ? TSR_OK
+                : tsr_fail(TSR_ECONFIG,
+                           "%s: was left by a search in another space or of other files; allowed: "
+                           "--resume with the same experiment, model, cluster, --set and "
+                           "--strategy",
+                           path);
 }
 
 tsr_status tsr_plan_resume(struct tsr_plan *plan)
@@ -167,37 +218,45 @@ const struct tsr_plan_measure *tsr_plan_kept_of(const struct tsr_plan *plan, siz
     return record && (record->simulated || !simulated) ? &record->m : NULL;
 }
 
-/* False: nothing is known of configuration i. */
-static bool fill(const struct tsr_plan *plan, size_t i, struct record *out)
+/* A line, to be freed; NULL: out of memory. */
+static char *line_of(const struct tsr_plan *plan, size_t i)
 {
     const struct tsr_plan_point *point = &plan->points[i];
-    if (!point->m)
-        return false;
-    memset(out, 0, sizeof *out); /* holes, too: they are part of the hash */
-    out->index = i;
-    out->simulated = point->state == TSR_PLAN_SIMULATED;
-    memcpy(&out->m, point->m, sizeof out->m);
-    return true;
+    const struct record record = {
+        .index = i, .simulated = point->state == TSR_PLAN_SIMULATED, .m = *point->m};
+    return tsr_members_line(members, &record);
+}
+
+/* Writes the lines (out), or only adds them to *check. */
+static tsr_status put_records(FILE *out, const struct tsr_plan *plan, size_t *n, uint64_t *check)
+{
+    for (size_t i = 0; i < plan->space.n; i++) {
+        if (!plan->points[i].m)
+            continue;
+        char *line = line_of(plan, i);
+        if (!line)
+            return tsr_no_memory(NULL);
+        *check = tsr_hash_bytes(*check, line, strlen(line));
+        ++*n;
+        if (out)
+            fputs(line, out);
+        free(line);
+    }
+    return TSR_OK;
 }
 
 static tsr_status write_all(FILE *out, const void *user)
 {
     const struct tsr_plan *plan = user;
-    struct head head = {.record_bytes = sizeof(struct record), .check = TSR_HASH_INIT};
-    struct record record;
-    TSR_TRY(question_of(plan, &head.question));
-    memcpy(head.magic, MAGIC, sizeof MAGIC);
-    for (size_t i = 0; i < plan->space.n; i++) {
-        if (!fill(plan, i, &record))
-            continue;
-        head.n++;
-        head.check = tsr_hash_bytes(head.check, &record, sizeof record);
-    }
-    fwrite(&head, sizeof head, 1, out);
-    for (size_t i = 0; i < plan->space.n; i++)
-        if (fill(plan, i, &record))
-            fwrite(&record, sizeof record, 1, out);
-    return TSR_OK;
+    uint64_t digest, check = TSR_HASH_INIT;
+    size_t n = 0;
+    TSR_TRY(question_of(plan, &digest));
+    TSR_TRY(put_records(NULL, plan, &n, &check));
+    fprintf(out,
+            "{\"format\": \"%s\", \"question\": \"%016" PRIx64 "\", \"records\": %zu, \"check\": "
+            "\"%016" PRIx64 "\"}\n",
+            FORMAT, digest, n, check);
+    return put_records(out, plan, &n, &check);
 }
 
 tsr_status tsr_plan_keep(const struct tsr_plan *plan)
