@@ -5,6 +5,12 @@
 #define TSR_TEST_CUDA 1
 #include "tests/kernels/kernels_testing.h"
 
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/standin/shim.h"
 #include "tests/standin/standin.h"
 
 enum { MIB = 1 << 20, ALL = 256 };
@@ -62,9 +68,30 @@ static void kernels_run_on_it(void **state)
     test_close(&t);
 }
 
+/* What a GPU refuses ends a kernel on the stand-ins, too: words of 16 bytes elsewhere. */
+static void misaligned_words_end_the_process(void **state)
+{
+    _Alignas(16) static unsigned char memory[32];
+    (void)state;
+    for (int shift = 0; shift <= 4; shift += 4) {
+        int status = 0;
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            const struct rlimit no_core = {0, 0};
+            (void)setrlimit(RLIMIT_CORE, &no_core);
+            tsr_shim_copy_ahead(memory, memory + shift);
+            _exit(0);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(WIFSIGNALED(status) ? WTERMSIG(status) : 0, shift ? SIGABRT : 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(is_refused), cmocka_unit_test(pieces),
-                                       cmocka_unit_test(kernels_run_on_it)};
+                                       cmocka_unit_test(kernels_run_on_it),
+                                       cmocka_unit_test(misaligned_words_end_the_process)};
     return cmocka_run_group_tests_name("CUDA: operands", tests, NULL, NULL);
 }

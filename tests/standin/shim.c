@@ -1,6 +1,7 @@
 /* shim.c: see shim.h. */
 #include "tests/standin/shim.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "tests/standin/copies_ahead.h"
@@ -11,6 +12,7 @@ enum { MAX_THREADS = 1024, WARP = 32 };
 _Thread_local struct tsr_shim_place tsr_shim_place;
 _Thread_local void *tsr_shim_shared;
 _Thread_local unsigned tsr_shim_shared_size;
+static _Thread_local const char *running = "none";
 
 void tsr_shim_sync(void)
 {
@@ -36,6 +38,14 @@ double tsr_shim_shuffle(double x, int lanes)
     double y = other < tsr_shim_place.threads ? values[other] : x;
     tsr_fibers_wait_warp();
     return y;
+}
+
+void tsr_shim_check_aligned(const void *p)
+{
+    if ((uintptr_t)p % 16 == 0)
+        return;
+    fprintf(stderr, "stand-in: kernel %s: misaligned address: 16 bytes at %p\n", running, p);
+    abort();
 }
 
 static void run_apart(const struct tsr_shim_kernel *kernel, unsigned threads, const void *params)
@@ -80,6 +90,7 @@ void tsr_shim_run(const struct tsr_shim_kernel *kernel, unsigned blocks_x, unsig
     uint64_t n = (uint64_t)blocks_x * blocks_y, stride = stride_of(n, seed);
     if (kernel->cooperates && !together)
         threads = 1;
+    running = kernel->name;
     tsr_shim_shared = make_shared(shared);
     tsr_shim_shared_size = (unsigned)shared;
     for (uint64_t i = 0; i < n; i++) {
