@@ -19,11 +19,12 @@ static uint64_t first_bytes(const struct tsr_tensor *x, unsigned passes)
     return bytes / rows > ROW_LIMIT ? passes * bytes : bytes;
 }
 
-void tsr__emit_loss_of(struct tsr_engine *e, enum tsr_compiled compiled, const char *name,
-                       struct tsr_tensor *const *in, int n, struct tsr_tensor *const *out,
-                       int n_out, unsigned passes)
+/* `more`: bytes that are read and written beside, of tensors that the kernel does without. */
+static void emit_with(struct tsr_engine *e, enum tsr_compiled compiled, const char *name,
+                      struct tsr_tensor *const *in, int n, struct tsr_tensor *const *out, int n_out,
+                      unsigned passes, uint64_t more)
 {
-    uint64_t read = 0, written = 0;
+    uint64_t read = more, written = more;
     const struct tsr_tensor *rows = in[0];
     if (!in[0] || !out[0] || !tsr__ok(e))
         return;
@@ -49,6 +50,13 @@ void tsr__emit_loss_of(struct tsr_engine *e, enum tsr_compiled compiled, const c
     tsr__emit_op(e, &work);
 }
 
+void tsr__emit_loss_of(struct tsr_engine *e, enum tsr_compiled compiled, const char *name,
+                       struct tsr_tensor *const *in, int n, struct tsr_tensor *const *out,
+                       int n_out, unsigned passes)
+{
+    emit_with(e, compiled, name, in, n, out, n_out, passes, 0);
+}
+
 void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                               int n, struct tsr_tensor *const *out, int n_out, unsigned passes)
 {
@@ -69,13 +77,29 @@ static struct tsr_tensor *scalar(struct tsr_engine *e, const struct tsr_tensor *
 
 /* ---- a vocabulary that tensor parallelism cuts ----------------------------------------------- */
 
+/* Eager PyTorch composes this loss of elementary operations (torch/distributed/tensor/parallel/
+ * loss.py), each with a result of the size of the logits in fp32. Here one kernel stands for a few
+ * of them: it moves their bytes, and their results lie in memory while it runs. */
+
+/* Such a result; NULL in the fused dialect, whose kernels need none. */
+static struct tsr_tensor *step_result(struct tsr_engine *e, const struct tsr_tensor *x)
+{
+    return tsr__is_fused(e) || !x ? NULL : tsr__tensor_like(e, x, tsr__wide(x), TSR_CAT_TEMP);
+}
+
+static uint64_t bytes_or_none(const struct tsr_tensor *x)
+{
+    return x ? tsr__tensor_bytes(x) : 0;
+}
+
 /* One number a token, made by `name` from the local columns, then reduced over the ranks. */
 static struct tsr_tensor *over_vocabulary(struct tsr_engine *e, const char *name,
-                                          struct tsr_tensor *const *in, int n, uint8_t reduce_op)
+                                          struct tsr_tensor *const *in, int n, uint8_t reduce_op,
+                                          uint64_t more)
 {
     struct tsr_tensor *row =
         in[0] ? tsr__tensor_new(e, tsr__wide(in[0]), 1, in[0]->dims, TSR_CAT_TEMP) : NULL;
-    tsr__emit_loss(e, name, in, n, &row, 1);
+    emit_with(e, TSR_COMPILED_NOT, name, in, n, &row, 1, 1, more);
     tsr__tp_reduce(e, row, reduce_op);
     return row;
 }
@@ -98,26 +122,33 @@ static bool is_cut(const struct tsr_engine *e)
 static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
                                  struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
+    if (is_cut(e)) {
+        grad_in[0] = tsr_retain(grad_out[0]);
+        return;
+    }
     struct tsr_tensor *p = tsr__node_saved(e, node, 0);
     grad_in[0] = tsr__tensor_like(e, p, tsr__wide(p), TSR_CAT_TEMP);
-    if (is_cut(e))
-        tsr__emit_pointwise(e, "clone", grad_out, 1, grad_in[0]);
-    else
-        /* the sum of the gradients, then the result */
-        tsr__emit_loss_in_passes(e, "log_softmax_backward", (struct tsr_tensor *[]){grad_out[0], p},
-                                 2, grad_in, 1, 2);
+    /* the sum of the gradients, then the result */
+    tsr__emit_loss_in_passes(e, "log_softmax_backward", (struct tsr_tensor *[]){grad_out[0], p}, 2,
+                             grad_in, 1, 2);
     tsr_release(e, p);
 }
 
-static void cut_log_softmax(struct tsr_engine *e, struct tsr_tensor *x, struct tsr_tensor *y)
+/* x - maximum, its exponentials, their sum; x - maximum - logarithm */
+static struct tsr_tensor *cut_log_softmax(struct tsr_engine *e, struct tsr_tensor *x)
 {
     struct tsr_tensor *most =
-        over_vocabulary(e, "row_max", (struct tsr_tensor *[]){x, NULL}, 2, TSR_REDUCE_MAX);
-    struct tsr_tensor *sum =
-        over_vocabulary(e, "row_exp_sum", (struct tsr_tensor *[]){x, most}, 2, TSR_REDUCE_SUM);
+        over_vocabulary(e, "row_max", (struct tsr_tensor *[]){x, NULL}, 2, TSR_REDUCE_MAX, 0);
+    struct tsr_tensor *shifted = step_result(e, x), *exponentials = step_result(e, x);
+    struct tsr_tensor *sum = over_vocabulary(e, "row_exp_sum", (struct tsr_tensor *[]){x, most}, 2,
+                                             TSR_REDUCE_SUM, 2 * bytes_or_none(shifted));
+    tsr_release(e, exponentials);
+    struct tsr_tensor *y = tsr__tensor_like(e, x, tsr__wide(x), tsr__result_category(e));
     tsr__emit_loss(e, "log_softmax_tp", (struct tsr_tensor *[]){x, most, sum}, 3, &y, 1);
+    tsr_release(e, shifted);
     tsr_release(e, most);
     tsr_release(e, sum);
+    return y;
 }
 
 static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x)
@@ -125,12 +156,12 @@ static struct tsr_tensor *log_softmax(struct tsr_engine *e, struct tsr_tensor *x
     if (!x)
         return NULL;
     struct tsr_node *node = tsr__node_new(e, "LogSoftmax", log_softmax_backward, &x, 1);
-    struct tsr_tensor *y = tsr__tensor_like(e, x, tsr__wide(x), tsr__result_category(e));
+    struct tsr_tensor *y = is_cut(e)
+                               ? cut_log_softmax(e, x)
+                               : tsr__tensor_like(e, x, tsr__wide(x), tsr__result_category(e));
     if (!y)
         return tsr__op_abort(e, node);
-    if (is_cut(e))
-        cut_log_softmax(e, x, y);
-    else
+    if (!is_cut(e))
         tsr__emit_loss_in_passes(e, "log_softmax", &x, 1, &y, 1, TSR_LOG_SOFTMAX_PASSES);
     tsr__node_save_result(e, node, y);
     tsr__node_output(node, y, 0);
@@ -146,10 +177,17 @@ static void nll_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr
     struct tsr_tensor *labels = tsr__node_saved(e, node, 0), *weight = tsr__node_saved(e, node, 1);
     struct tsr_tensor *p = is_cut(e) ? tsr__node_saved(e, node, 2) : NULL;
     struct tsr_tensor *in[4] = {grad_out[0], labels, weight, p};
+    /* of a cut one: zeros with -1 at the labels, exponentials, and the sum of both */
+    struct tsr_tensor *onehot = step_result(e, p), *exponentials = step_result(e, p);
+    struct tsr_tensor *sum = step_result(e, p);
+    tsr_release(e, exponentials);
     grad_in[0] = tsr__tensor_new(e, tsr__wide(grad_out[0]), 2, node->a, TSR_CAT_TEMP);
     if (p)
         vocabulary_args(e, node->a[1]);
-    tsr__emit_loss(e, p ? "nll_backward_tp" : "nll_loss_backward", in, p ? 4 : 3, grad_in, 1);
+    emit_with(e, TSR_COMPILED_NOT, p ? "nll_backward_tp" : "nll_loss_backward", in, p ? 4 : 3,
+              grad_in, 1, 1, 3 * bytes_or_none(sum));
+    tsr_release(e, sum);
+    tsr_release(e, onehot);
     tsr_release(e, p);
     tsr_release(e, weight);
     tsr_release(e, labels);

@@ -119,6 +119,35 @@ static void chunks_are_put_together(void **state)
     }
 }
 
+/* loss.py of PyTorch's tensor parallelism composes the loss: of the size of the logits exist what
+ * it shifts, exponentials and log-probabilities; in backward zeros, exponentials, their sum and the
+ * gradient, which the log-softmax passes on. Kernels of the fused dialect make only results. */
+static void loss_of_cut_vocabulary(void **state)
+{
+    const uint64_t logits = 4 * SEQ * V / 4;
+    (void)state;
+    for (int fused = 0; fused < 2; fused++) {
+        struct recording r;
+        int forward = 0, backward = 0;
+        uint64_t moved = 0;
+        open_as(&r, 2, 4, true, 0, 1, fused ? TSR_DIALECT_FUSED : TSR_DIALECT_EAGER);
+        run(&r);
+        for (size_t i = 0; i < r.step.n_instrs; i++) {
+            const struct tsr_instr *in = &r.step.instrs[i];
+            bool alloc = in->kind == TSR_ALLOC && in->bytes == logits;
+            forward += alloc && in->origin.phase == TSR_PHASE_LOSS;
+            backward +=
+                alloc && in->origin.phase == TSR_PHASE_BACKWARD && in->origin.module == TSR_NO_ID;
+            if (in->work && !strcmp(in->work->name, "nll_backward_tp"))
+                moved = in->work->bytes_written;
+        }
+        assert_int_equal(forward, fused ? 1 : 3);
+        assert_int_equal(backward, fused ? 1 : 4);
+        assert_int_equal(moved, (fused ? 1 : 4) * logits);
+        recording_end(&r);
+    }
+}
+
 static void checkpoint(const struct recording *r, bool selective)
 {
     for (int i = 0; i < L; i++) {
@@ -247,6 +276,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequence_parallel),
         cmocka_unit_test(chunks_are_put_together),
+        cmocka_unit_test(loss_of_cut_vocabulary),
         cmocka_unit_test(plain),
         cmocka_unit_test(scattered_results_are_kept),
         cmocka_unit_test(work_is_divided),
