@@ -42,6 +42,29 @@ strange=$(ldd "$tmp/pack/unpacked/tessera-cuda" | awk '$2 == "=>" && $3 ~ "^/" {
 [ -z "$strange" ] || complain "not packed: $strange"
 ends 0 env -i "$tmp/pack/unpacked/tessera-cuda" --version
 
+# In a folder tree that has nothing but the pack, the C libraries and CUDA's it starts, and a job comes as far as the driver.
+# /proc is how a program finds the folder that it is in.
+cat >"$tmp/bare.sh" <<'END'
+set -e
+root=$1 packed=$2
+mkdir -p "$root/pack" "$root/proc" "$root/tree"
+for file in $(ldd "$packed/tessera-cuda" | awk '$2 == "=>" { print $3 } $1 ~ "^/" { print $1 }'); do
+    case $file in "$packed"/*) continue ;; esac
+    mkdir -p "$root$(dirname "$file")"
+    : >"$root$file"
+    mount --bind "$(readlink -f "$file")" "$root$file"
+done
+mount --bind "$packed" "$root/pack"
+mount --bind "$3" "$root/tree"
+mount --rbind /proc "$root/proc"
+exec chroot "$root" /pack/tessera-cuda run /tree/experiments/h200/tiny-llama.yaml --strategy fsdp --on cuda --set data.train=null
+END
+if unshare -rm true 2>/dev/null; then
+    ends 1 unshare -rm bash "$tmp/bare.sh" "$tmp/bare" "$tmp/pack/unpacked" "$TSR_SOURCE_DIR"
+    has "$err" 'CUDA: found no driver'
+    [ "$(wc -l <"$err")" = 1 ] || complain "in a bare tree it says more than a line"
+fi
+
 # A program that is started by hand finds CUDA's libraries where PyTorch has them, and the recorded scenarios.
 mkdir -p "$tmp/site/nvidia/cublas/lib"
 checks=$((checks + 1))
