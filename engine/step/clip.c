@@ -31,12 +31,16 @@ static uint64_t n_holders(const struct tsr_engine *e, const struct tsr_param *p)
     return n;
 }
 
+/* A norm has the dtype of its gradient, as torch._foreach_norm() returns it, and so have their sum
+ * and the factor. Gradients of several dtypes are stacked in one that holds them all. */
 static void tsr__clip_begin(struct tsr_engine *e, const struct tsr__step *s)
 {
-    e->step->clip_dtype = TSR_F32;
-    for (size_t i = 0; i < s->n; i++)
-        if (s->params[i]->dtype == TSR_F64)
-            e->step->clip_dtype = TSR_F64;
+    e->step->clip_dtype = s->n ? s->params[0]->dtype : TSR_F32;
+    for (size_t i = 1; i < s->n; i++)
+        if (s->params[i]->dtype != e->step->clip_dtype)
+            e->step->clip_dtype = s->params[i]->dtype == TSR_F64 || e->step->clip_dtype == TSR_F64
+                                      ? TSR_F64
+                                      : TSR_F32;
 }
 
 static uint64_t item(const struct tsr_engine *e)
@@ -104,7 +108,8 @@ static void each_norm(struct clip *c, const struct tsr__step *s)
     }
     struct tsr_storage **unused = c->each + s->n;
     struct tsr_storage *partial =
-        chunks ? tsr__storage_new(c->e, item(c->e) * n * chunks, TSR_CAT_WORKSPACE) : NULL;
+        chunks ? tsr__storage_new(c->e, tsr_max_u64(item(c->e), 4) * n * chunks, TSR_CAT_WORKSPACE)
+               : NULL;
     for (size_t i = 0; i < s->n && tsr__ok(c->e); i++)
         if (on_device(s->params[i]) && tsr__param_local_numel(s->params[i]) > 0)
             c->each[c->n_each++] = temp(c->e, item(c->e));
@@ -427,6 +432,8 @@ void tsr__clip_loop(struct tsr_engine *e)
     struct tsr__step s = {.e = e};
     s.params = tsr__params_to_step(e, &s.n);
     tsr__clip_begin(e, &s);
+    if (e->step->clip_dtype != TSR_F64)
+        e->step->clip_dtype = TSR_F32; /* FSDP1 asks for it: vector_norm(dtype=torch.float32) */
     if (!e->step->clip_norms)
         e->step->clip_norms =
             tsr_arena_alloc(&e->arena, (2 * s.n + 1) * sizeof *e->step->clip_norms);

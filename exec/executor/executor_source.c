@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "exec/base/numeric.h"
 #include "exec/executor/executor_impl.h"
 
 enum { PIECE_ARGS = 3 + 3 * TSR_PIECE_DIMS };
@@ -63,15 +64,21 @@ static tsr_status report(const struct tsr_source *source, const struct tsr_instr
                          const struct tsr_kernel_call *call)
 {
     const struct tsr_view *view = call->views;
-    double value;
-    float narrow;
+    double value = 0.0;
+    float single;
+    uint16_t half;
     TSR_TRY(check(call, 2, 1));
-    bool wide = view->dtype == TSR_F64;
-    if (view->bytes != (wide ? sizeof value : sizeof narrow))
+    if (view->bytes != tsr_dtype_bytes((tsr_dtype)view->dtype) || view->bytes < sizeof half)
         return tsr_fail(TSR_EDEFECT, "a report of %llu bytes", (unsigned long long)view->bytes);
-    memcpy(wide ? (void *)&value : (void *)&narrow, view->data, (size_t)view->bytes);
-    if (!wide)
-        value = narrow;
+    if (view->dtype == TSR_F64) {
+        memcpy(&value, view->data, sizeof value);
+    } else if (view->dtype == TSR_F32) {
+        memcpy(&single, view->data, sizeof single);
+        value = single;
+    } else {
+        memcpy(&half, view->data, sizeof half);
+        value = view->dtype == TSR_BF16 ? tsr_from_bf16(half) : tsr_from_f16(half);
+    }
     if (!source->report)
         return TSR_OK;
     return source->report(source->user, instr->origin.iteration, (uint32_t)call->work->args[1],

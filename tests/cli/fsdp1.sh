@@ -84,6 +84,12 @@ refused sequence_parallel "tp: 2 and more" "sequence_parallel: false"
 refused gqa_repeat "allowed: false" "gqa_repeat: true, model: {name: gpt2, layers: 1}"
 refused wrap "fully_shard, replicate or fsdp1" "api: ddp, wrap: block"
 refused mesh.shape "api: fully_shard or fsdp1" "api: ddp, mesh: [8]"
+# Norms of bf16 gradients are bf16, as torch._foreach_norm() returns them; FSDP1 asks for float32.
+for norms in fully_shard:bf16 replicate:bf16 ddp:bf16 fsdp1:f32; do
+    one "api: ${norms%:*}, clip: true, precision: {master: bf16, param: none, reduce: none}"
+    works program "$tmp/one.yaml"
+    has "$out" " ${norms#*:} reduction:total_norm"
+done
 one "api: fsdp1"
 fails 2 api fully_shard -- run "$tmp/one.yaml" --strategy s --on host
 # Inherited keys that an API does not read: a line for each API that says where they were given; programs are those without.

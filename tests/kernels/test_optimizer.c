@@ -524,6 +524,66 @@ static void norms(void **state)
     }
 }
 
+/* One kernel of a number. */
+static double small(const char *name, double x)
+{
+    struct test_call t;
+    test_open(&t, name);
+    t.scalars[TSR_SCALAR_MAX_NORM] = 1;
+    test_set_all(&t, test_tensor(&t, 0, TSR_READ, TSR_BF16, 1), &x);
+    int y = test_output(&t, 1, TSR_BF16, 1);
+    test_run(&t);
+    double got = test_get(&t, y, 0);
+    test_close(&t);
+    return got;
+}
+
+/* Gradients, and what torch 2.11 makes of them in bf16: _foreach_norm(), the norm of the norms, the
+ * factor, and clip_grad_norm_(max_norm=1, foreach=True). In f32 the norm is 25.745. */
+static void norms_of_bf16_gradients_are_bf16(void **state)
+{
+    static double g0[] = {3.0, -4.0, 0.5, 7.25}, g1[] = {11.0, 13.0, 17.0},
+                  g2[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 0.330078125};
+    static const double clips0[] = {0.1162109375, -0.1552734375, 0.0194091796875, 0.28125},
+                        clips1[] = {0.427734375, 0.50390625, 0.66015625};
+    double norm[3];
+    struct test_call t;
+    (void)state;
+    test_open(&t, "foreach_norm");
+    test_set_all(&t, test_tensor(&t, 0, TSR_READ, TSR_BF16, 4), g0);
+    test_set_all(&t, test_tensor(&t, 0, TSR_READ, TSR_BF16, 10), g2);
+    test_set_all(&t, test_tensor(&t, 0, TSR_READ, TSR_BF16, 3), g1);
+    test_scratch(&t, 5, TSR_F32, 10);
+    for (int i = 0; i < 3; i++)
+        test_output(&t, 6, TSR_BF16, 1);
+    for (uint64_t i = 0; i < 3; i++)
+        test_arg(&t, test_scale_bits(1.0f));
+    test_run(&t);
+    for (int i = 0; i < 3; i++)
+        norm[i] = test_get(&t, 4 + i, 0);
+    test_close(&t);
+    assert_true(fabs(norm[0] - 8.8125) + fabs(norm[1] - 3.015625) + fabs(norm[2] - 24.0) <= 0.0);
+    test_open(&t, "total_norm");
+    test_set_all(&t, test_tensor(&t, 0, TSR_READ, TSR_BF16, 3), norm);
+    int y = test_output(&t, 1, TSR_BF16, 1);
+    test_run(&t);
+    double total = test_get(&t, y, 0);
+    test_close(&t);
+    assert_true(fabs(total - 25.75) <= 0.0);
+    double factor = small("mul_max_norm", small("reciprocal", small("add_eps", total)));
+    assert_true(fabs(small("clamp", factor) - 0.038818359375) <= 0.0);
+    test_open(&t, "foreach_mul_clip");
+    test_set_all(&t, test_tensor(&t, 0, TSR_READ_WRITE, TSR_BF16, 4), g0);
+    test_set_all(&t, test_tensor(&t, 0, TSR_READ_WRITE, TSR_BF16, 3), g1);
+    test_set_all(&t, test_tensor(&t, 5, TSR_READ, TSR_BF16, 1), &factor);
+    test_run(&t);
+    for (uint64_t e = 0; e < 4; e++)
+        assert_true(fabs(test_get(&t, 0, e) - clips0[e]) <= 0.0);
+    for (uint64_t e = 0; e < 3; e++)
+        assert_true(fabs(test_get(&t, 1, e) - clips1[e]) <= 0.0);
+    test_close(&t);
+}
+
 static void clipped(void **state)
 {
     (void)state;
@@ -548,8 +608,10 @@ static void clipped(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(adamw),    cmocka_unit_test(scaled),  cmocka_unit_test(sgd),
-        cmocka_unit_test(maximize), cmocka_unit_test(amsgrad), cmocka_unit_test(counters),
-        cmocka_unit_test(refusals), cmocka_unit_test(norms),   cmocka_unit_test(clipped)};
+        cmocka_unit_test(adamw),    cmocka_unit_test(scaled),
+        cmocka_unit_test(sgd),      cmocka_unit_test(maximize),
+        cmocka_unit_test(amsgrad),  cmocka_unit_test(counters),
+        cmocka_unit_test(refusals), cmocka_unit_test(norms),
+        cmocka_unit_test(clipped),  cmocka_unit_test(norms_of_bf16_gradients_are_bf16)};
     return cmocka_run_group_tests_name("kernels: optimizers", tests, NULL, NULL);
 }
