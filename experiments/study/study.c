@@ -19,6 +19,7 @@
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/simulate/simulate.h"
@@ -184,6 +185,18 @@ tsr_status tsr_study_jobs(struct tsr_study *study, struct tsr_tenants *out)
 
 /* ---- explain ----------------------------------------------------------------------------- */
 
+/* What is known of the times that `explain --time` simulates. */
+static tsr_status describe_times(struct tsr_study *study, const struct tsr_job *job,
+                                 struct tsr_explanation *out)
+{
+    struct tsr_study_info *info = &out->times;
+    if (!study->measured)
+        TSR_TRY(tsr_measured_open(study->experiment.path, &study->measured));
+    study->experiment.measured = study->measured;
+    TSR_TRY(tsr_time_sources(job, &out->arena, &info->time_sources));
+    return tsr_validated_of(job, 1, &out->arena, &info->validated, &info->n_validated);
+}
+
 static tsr_status explain_peak(void *explanation, const struct tsr_job *job,
                                struct tsr_emission *emission, struct tsr_row *row)
 {
@@ -206,6 +219,8 @@ tsr_status tsr_study_explain(struct tsr_study *study, const struct tsr_reason_op
     tsr_status status = tsr_with_programs(&job, &row, explain_peak, out);
     if (status == TSR_OK && !options->no_what_if)
         status = tsr_what_if(&study->experiment, &job, &what_if, out);
+    if (status == TSR_OK && options->time)
+        status = describe_times(study, &job, out);
     if (status == TSR_OK)
         tsr_tell_unread(&study->experiment, strategy);
     if (status != TSR_OK)
@@ -336,6 +351,7 @@ static tsr_status open_plan(struct tsr_study *study, const struct tsr_plan_optio
 static tsr_status search(struct tsr_plan *plan, const char *dir)
 {
     TSR_TRY(tsr_plan_search(plan));
+    TSR_TRY(tsr_plan_validate(plan));
     if (dir) {
         TSR_TRY(tsr_plan_write(plan, dir));
         TSR_TRY(tsr_plan_page(plan, dir));

@@ -6,8 +6,8 @@
 Predicts the rows of the tables (default: llm_foundry, torchtitan, other_training) with `tessera
 validate` and sums their errors up by class: API, type of GPU, one node or more, stack. The main
 figure of a row counts, which is its time in one form or another; memory does not. Beside the errors
-stand what the rows of the class have: families of models, numbers of GPUs, keys that they set
-otherwise than their stack. Rows that are not modelled have no class; they are counted. --write puts
+stand what the rows of the class have: families of models, numbers of GPUs and of parameters, keys
+that they set otherwise than their stack. Rows that are not modelled have no class; they are counted. --write puts
 the result into errors.json, which the program reads; else it goes to stdout.
 
 Needs the program (build/tessera, or TESSERA) and nothing but Python's standard library.
@@ -48,11 +48,12 @@ def united(lists):
 def summary(name, key, rows, sources):
     api, gpu, nodes, stack = key
     errors = sorted(row["error"] for row in rows)
-    gpus = [row["n_gpus"] for row in rows]
+    gpus, params = [row["n_gpus"] for row in rows], [row["parameters"] for row in rows]
     return {"class": name, "api": api, "gpu": gpu, "nodes": nodes, "stack": stack,
             "models": united(row["model"] for row in rows),
             "varied": united(row["varied"] for row in rows),
-            "gpus": [min(gpus), max(gpus)], "rows": len(errors),
+            "gpus": [min(gpus), max(gpus)], "parameters": [min(params), max(params)],
+            "rows": len(errors),
             "median": round(quantile(errors, 0.5), 5), "p90": round(quantile(errors, 0.9), 5),
             "max": round(errors[-1], 5), "source": ", ".join(sources)}
 

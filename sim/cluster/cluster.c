@@ -533,3 +533,18 @@ tsr_status tsr_cluster_load_xml(const char *path, uint32_t nodes, uint32_t gpus_
         memset(out, 0, sizeof *out);
     return status;
 }
+
+/* ---- a job on a cluster ------------------------------------------------------------------------
+ */
+
+uint32_t tsr_cluster_nodes(const struct tsr_cluster *cluster, uint32_t world)
+{
+    uint32_t each = cluster->gpus_per_node ? cluster->gpus_per_node : world;
+    return each ? (uint32_t)tsr_ceil_div(world, each) : 0;
+}
+
+double tsr_cluster_straggling(const struct tsr_cluster *cluster, uint32_t world)
+{
+    uint32_t nodes = tsr_cluster_nodes(cluster, world);
+    return nodes < 2 ? 0 : cluster->gpu.calibration.value[TSR_CAL_STRAGGLER_SHARE] * log2(nodes);
+}

@@ -84,6 +84,12 @@ struct tsr_cluster {
     char derived[TSR_MAX_DERIVED][160];
 };
 
+/* Returns by how much more time the kernels of the slowest of a job's nodes take, as a share of
+ * that of a usual node: calibration.straggler_share for each doubling of the nodes. */
+double tsr_cluster_straggling(const struct tsr_cluster *cluster, uint32_t world);
+/* Returns how many nodes `world` ranks fill. */
+uint32_t tsr_cluster_nodes(const struct tsr_cluster *cluster, uint32_t world);
+
 /* ---- a cluster in a few keys ----------------------------------------------------------------- */
 
 /* How GPUs of a node are joined; the words of key `nvlink`. DEFAULT: as the file has it, or the

@@ -2,7 +2,6 @@
  * waits for, and what it costs the host and the card. */
 #include "sim/tape/tape.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -500,10 +499,7 @@ static double turns(const struct tsr_cluster *cluster, uint32_t world)
  * slower it is. */
 static double pace_of(const struct tsr_cluster *cluster, uint32_t world)
 {
-    uint32_t each = cluster->gpus_per_node ? cluster->gpus_per_node : world;
-    double nodes = (double)tsr_ceil_div(world, each);
-    return (1.0 + cluster->gpu.calibration.value[TSR_CAL_STRAGGLER_SHARE] * log2(nodes)) *
-           turns(cluster, world);
+    return (1.0 + tsr_cluster_straggling(cluster, world)) * turns(cluster, world);
 }
 
 /* Of several jobs that share a cluster, that of the class: its ranks wait for each other only. */

@@ -10,6 +10,7 @@
 #include "experiments/cli/studies/text.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/study.h"
 
 /* ---- as text --------------------------------------------------------------------------------- */
@@ -491,9 +492,11 @@ static void tsr_explain_print(FILE *out, const json_t *report, size_t top)
 
 static const char *const formats[] = {"text", "json", NULL};
 
-static tsr_status put(const struct tsr_args *args, FILE *out, json_t *report)
+static tsr_status put(const struct tsr_args *args, const struct tsr_study_info *times,
+                      const struct tsr_page *page, json_t *report)
 {
     const json_t *what_if = json_object_get(report, "what_if");
+    FILE *out = page->out;
     if (!strcmp(args->format, "json"))
         return tsr_print_report(out, report);
     if (!tsr_json_show(report))
@@ -501,6 +504,10 @@ static tsr_status put(const struct tsr_args *args, FILE *out, json_t *report)
     tsr_explain_print(out, report, (size_t)args->top);
     if (what_if)
         tsr_explain_print_what_if(out, what_if);
+    if (times->time_sources) {
+        fputc('\n', out);
+        tsr_put_validated(page->out, page->notes, times);
+    }
     return TSR_OK;
 }
 
@@ -513,7 +520,7 @@ static tsr_status print(const struct tsr_args *args, const struct tsr_explanatio
     struct tsr_page page;
     status = tsr_page_begin(args, &page);
     if (status == TSR_OK)
-        status = tsr_page_end(&page, put(args, page.out, report));
+        status = tsr_page_end(&page, put(args, &explanation->times, &page, report));
     json_decref(report);
     return status;
 }

@@ -116,16 +116,16 @@ static void put_markdown(FILE *out, const struct tsr_month *m, const struct tsr_
             "simulated, for the device file %s; failure rate, storage rate and restart time are "
             "the keys goodput.*.\n",
             info->device_file);
-    tsr_put_validated(out, info);
+    tsr_put_validated(out, NULL, info);
 }
 
-static void put_csv(const struct tsr_month *m)
+static void put_csv(const struct tsr_month *m, const struct tsr_study_info *info)
 {
     const struct tsr_goodput_input *ins[] = {&m->asked, &m->best_in};
     const struct tsr_goodput *gots[] = {&m->got, &m->best};
     printf("strategy,which,interval_s,goodput,goodput_p5,goodput_p50,goodput_p95,lost_work,"
            "checkpoint,restart,failures,checkpoints,step_time_s,checkpoint_bytes,flat_from_s,"
-           "flat_to_s\n");
+           "flat_to_s,time_error\n");
     for (int i = m->has_asked ? 0 : 1; i < 2; i++) {
         const struct tsr_goodput *g = gots[i];
         tsr__put_csv(stdout, m->strategy);
@@ -134,9 +134,12 @@ static void put_csv(const struct tsr_month *m)
                g->useful_p95, g->lost, g->checkpoint, g->restart, g->failures, g->checkpoints,
                m->step_s, m->checkpoint_bytes);
         if (i)
-            printf(",%.9g,%.9g\n", m->flat.from_s, m->flat.to_s);
+            printf(",%.9g,%.9g,", m->flat.from_s, m->flat.to_s);
         else
-            printf(",,\n"); /* an interval that was asked for has no range */
+            printf(",,,"); /* an interval that was asked for has no range */
+        tsr__put_csv(stdout,
+                     info->n_validated ? tsr_time_error_word(&info->validated[0].first) : "");
+        printf("\n");
     }
 }
 
@@ -149,7 +152,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
     if (!strcmp(args->format, "md"))
         put_markdown(page.out, m, tsr_study_info(study));
     else if (!strcmp(args->format, "csv"))
-        put_csv(m);
+        put_csv(m, tsr_study_info(study));
     else
         status = tsr_put_json(stdout, to_json(m, tsr_study_info(study)));
     return tsr_page_end(&page, status);

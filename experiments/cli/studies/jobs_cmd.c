@@ -55,19 +55,28 @@ static void put_markdown(FILE *out, const struct tsr_study_info *info, const str
             "\nMean step after the start-up: each job by itself in its place, and all at once. All "
             "times are simulated, for the device file %s.\n",
             tsr_show_line(info->device_file).text);
-    tsr_put_validated(out, info);
+    tsr_put_validated(out, NULL, info);
+}
+
+static const char *error_word(const struct tsr_tenant *tenant)
+{
+    struct tsr_time_error error;
+    tsr_time_error_of(tenant->job, &error);
+    return tsr_time_error_word(&error);
 }
 
 static void put_csv(const struct tsr_tenants *t)
 {
     char nodes[64];
-    printf("job,nodes,world_size,alone_step_s,shared_step_s,slowdown\n");
+    printf("job,nodes,world_size,alone_step_s,shared_step_s,slowdown,time_error\n");
     for (size_t i = 0; i < t->n; i++) {
         const struct tsr_tenant *tenant = &t->items[i];
         nodes_text(tenant, nodes, sizeof nodes);
         tsr__put_csv(stdout, tenant->name);
-        printf(",\"%s\",%u,%.9g,%.9g,%.9g\n", nodes, tenant->world, tenant->alone_s,
+        printf(",\"%s\",%u,%.9g,%.9g,%.9g,", nodes, tenant->world, tenant->alone_s,
                tenant->shared_s, tenant->slowdown);
+        tsr__put_csv(stdout, error_word(tenant));
+        fputc('\n', stdout);
     }
 }
 
@@ -79,10 +88,11 @@ static json_t *to_json(const struct tsr_tenants *t, const struct tsr_study_info 
         json_t *nodes = json_array();
         for (uint32_t k = 0; k < tenant->n_nodes; k++)
             json_array_append_new(nodes, json_integer((json_int_t)tenant->nodes[k]));
-        json_array_append_new(rows, json_pack("{s:s, s:o, s:i, s:f, s:f, s:f}", "job", tenant->name,
-                                              "nodes", nodes, "world_size", (int)tenant->world,
-                                              "alone_step_s", tenant->alone_s, "shared_step_s",
-                                              tenant->shared_s, "slowdown", tenant->slowdown));
+        json_array_append_new(rows, json_pack("{s:s, s:o, s:i, s:f, s:f, s:f, s:s}", "job",
+                                              tenant->name, "nodes", nodes, "world_size",
+                                              (int)tenant->world, "alone_step_s", tenant->alone_s,
+                                              "shared_step_s", tenant->shared_s, "slowdown",
+                                              tenant->slowdown, "time_error", error_word(tenant)));
     }
     return json_pack("{s:o, s:o}", "jobs", rows, "validated_error", tsr_validated_json(info));
 }

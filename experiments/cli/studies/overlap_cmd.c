@@ -322,17 +322,17 @@ static void tsr_overlap_print(FILE *out, const json_t *report, size_t top, bool 
 
 static const char *const formats[] = {"text", "json", "csv", NULL};
 
-static tsr_status put(const struct tsr_args *args, const struct tsr_study_info *info, FILE *out,
-                      json_t *report)
+static tsr_status put(const struct tsr_args *args, const struct tsr_study_info *info,
+                      const struct tsr_page *page, json_t *report)
 {
     if (!strcmp(args->format, "json"))
-        return tsr_print_report(out, report);
+        return tsr_print_report(page->out, report);
     if (!tsr_json_show(report))
         return tsr_no_memory("the report");
-    tsr_overlap_print(out, report, (size_t)args->top, args->wide);
+    tsr_overlap_print(page->out, report, (size_t)args->top, args->wide);
     if (info) {
-        fputc('\n', out);
-        tsr_put_validated(out, info);
+        fputc('\n', page->out);
+        tsr_put_validated(page->out, page->notes, info);
     }
     return TSR_OK;
 }
@@ -350,7 +350,7 @@ static tsr_status print_report(const struct tsr_args *args, const struct tsr_stu
     struct tsr_page page;
     status = tsr_page_begin(args, &page);
     if (status == TSR_OK)
-        status = tsr_page_end(&page, put(args, info, page.out, report));
+        status = tsr_page_end(&page, put(args, info, &page, report));
     json_decref(report);
     return status;
 }
@@ -362,6 +362,9 @@ static tsr_status finish(const struct tsr_args *args, const struct tsr_study_inf
     if (strcmp(args->format, "csv") != 0) {
         TSR_TRY(print_report(args, info, overlap));
     } else {
+        if (info && info->n_validated)
+            printf("# Error of the step's time: %s.\n",
+                   tsr_time_error_word(&info->validated[0].first));
         tsr_overlap_table_print(stdout, &overlap->table);
         TSR_TRY(tsr_flush(stdout, "standard output"));
     }

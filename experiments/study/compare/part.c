@@ -13,6 +13,7 @@
 #include "experiments/study/base/listener.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/row_json.h"
 #include "sim/base/json_load.h"
 
@@ -230,6 +231,7 @@ static tsr_status tsr_part_find(const struct tsr_part_rows *rows, const char *di
     if (!*found)
         return TSR_OK;
     row->changes = rows->study->jobs[item].changes; /* the others may not be those of then */
+    tsr_time_error_of(&rows->study->jobs[item], &row->time_error); /* nor what was measured */
     return TSR_OK;
 }
 

@@ -33,6 +33,8 @@ struct tsr_experiment {
     struct tsr_stacks stacks;         /* that top and strategies rest on */
     size_t n;
     struct tsr_strategy *strategies;
+    const struct tsr_measured_classes *measured; /* what was measured (report/validated.h), lives as
+                                                    long; NULL: it was not asked for */
 };
 
 /* Reads path or text, overrides by the sets, validates, expands; `only` and `strategy` are left to

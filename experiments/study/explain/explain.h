@@ -193,7 +193,9 @@ struct tsr_explanation {
     struct tsr_explain_checkpointing checkpointing;
     struct tsr_explain_phase *phases;
     struct tsr_explain_maximum next[TSR_EXPLAIN_MAXIMA];
-    bool has_what_if; /* it was asked for */
+    struct tsr_study_info times; /* where simulated times come from, and what is known of their
+                                    errors; without sources if nothing was simulated */
+    bool has_what_if;            /* it was asked for */
     struct tsr_what_ifs what_if;
 };
 

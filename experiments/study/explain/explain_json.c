@@ -3,6 +3,7 @@
 
 #include "experiments/study/config/settings.h"
 #include "experiments/study/explain/explain.h"
+#include "experiments/study/report/validated.h"
 
 static void put_int(json_t *object, const char *key, uint64_t value)
 {
@@ -328,5 +329,7 @@ json_t *tsr_explain_json(const struct tsr_explanation *x)
     json_object_set_new(out, "next_peaks", next_json(x));
     if (x->has_what_if)
         json_object_set_new(out, "what_if", what_if_json(&x->what_if));
+    if (x->times.time_sources)
+        json_object_set_new(out, "validated_error", tsr_validated_json(&x->times));
     return out;
 }

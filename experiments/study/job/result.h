@@ -36,6 +36,21 @@ struct tsr_samples {
     "MFU above 100 %: it counts causal attention in full (PaLM, arXiv 2204.02311), and " \
     "kernels compute half of that."
 
+/* What is known of the error of a predicted time (validated.h). Plain data. */
+struct tsr_time_error {
+    bool is_predicted; /* false: the time was measured, or nothing was predicted */
+    bool extrapolated; /* the error is not known: no class has been measured that is like it */
+    bool many_nodes;
+    char api[16], gpu[64];
+    uint32_t nearest;   /* number of the nearest class, from 1; 0: there is none */
+    uint64_t differs;   /* the set of differences from that class (validated_class.h) */
+    uint32_t rows;      /* of that class */
+    double median, p90; /* of the rows' errors, as shares of the measured time */
+    uint32_t nodes;     /* that the job has */
+    double straggler_share, slowest; /* sim.calibration.straggler_share, and what it adds to the
+                                        time of the slowest rank's kernels, as a share */
+};
+
 /* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
 struct tsr_row {
     char strategy[96];
@@ -78,6 +93,7 @@ struct tsr_row {
     uint32_t n_iterations, n_rank_classes, n_simulated_ranks;
     double emit_s, sim_s; /* wall time of this machine */
     struct tsr_samples samples;
+    struct tsr_time_error time_error;
 };
 
 /* The detail of one strategy: the programs and replay of the rank that a picture shows. */
@@ -107,6 +123,7 @@ struct tsr_measured_class {
     char source[128];                 /* tables, "a.csv, b.csv" */
     bool many_nodes;
     uint32_t min_gpus, max_gpus, rows; /* rows 0: there is no such class */
+    uint64_t min_params, max_params;   /* of the models of its rows */
     double median, p90, max;
 };
 
@@ -118,14 +135,15 @@ struct tsr_run_words {
     size_t n_set;
 };
 
-/* Strategies of a study with one API on one kind of card, on one node or more: what was measured
- * nearest to them. */
+/* Strategies of a study with one API on one kind of card, on one node or more, of which one class
+ * is the nearest that was measured; those of which no error is known are one group. */
 struct tsr_validated {
-    char api[16], gpu[64];
-    bool many_nodes;
+    struct tsr_time_error first;   /* of the first strategy of the group */
+    struct tsr_time_error largest; /* of the strategy with the most nodes */
     struct tsr_measured_class nearest;
-    uint64_t differs, some_differ; /* sets of differences (validated_class.h): of all of the
-                                      strategies, of some of them */
+    /* Sets of differences (validated_class.h): from the nearest class those of all strategies,
+     * those of some of them; of any strategy those that leave its error unknown. */
+    uint64_t differs, some_differ, beyond;
 };
 
 /* What a whole comparison says about itself. */

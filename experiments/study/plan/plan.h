@@ -153,7 +153,12 @@ struct tsr_plan {
     size_t own;                 /* the configuration of the file; SIZE_MAX: not in the space */
     size_t n_ranked;            /* the fastest that are not marked, and their front */
     struct tsr_study_info info; /* of the base, for reports; its texts belong to the experiment */
+    struct tsr_measured_classes *measured; /* owned; the experiments borrow it */
 };
+
+/* Says of the shown configurations, in the info for reports, what is known of the errors of their
+ * times. Errors: TSR_ENOMEM. */
+tsr_status tsr_plan_validate(struct tsr_plan *plan) TSR_MUST_USE;
 
 /* Reads the experiment once more, without its sweeps (a plan has a space of its own), chooses the
  * strategy, reads the budget. On failure nothing is to be freed. */

@@ -8,6 +8,7 @@
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
+#include "experiments/study/report/validated.h"
 
 static const char *const state_words[] = {
     [TSR_PLAN_NEW] = "new",         [TSR_PLAN_IMPOSSIBLE] = "impossible",
@@ -74,7 +75,10 @@ static void put_point(FILE *out, const struct tsr_plan *plan, size_t i)
     for (unsigned k = 0, n = 0; k < TSR_N_NEEDS; k++)
         if (needs >> k & 1)
             fprintf(out, "%s%s", n++ ? " " : "", tsr_words_need[k]);
-    fputs(point->is_marked ? ",yes\n" : ",no\n", out);
+    fputs(point->is_marked ? ",yes," : ",no,", out);
+    tsr__put_plain(out,
+                   point->state == TSR_PLAN_SIMULATED ? tsr_time_error_word(&row->time_error) : "");
+    fputc('\n', out);
 }
 
 static tsr_status write_points(FILE *out, const void *user)
@@ -85,7 +89,7 @@ static tsr_status write_points(FILE *out, const void *user)
              "of what was emitted (bytes, bound) and simulated (seconds)");
     fputs("configuration,settings,state,alike_to,fits,front,peak_allocated_bytes,"
           "needed_bytes,least_time_per_token_s,time_per_token_s,step_time_s,host_verdict,"
-          "host_required_bytes_per_node,failure,needs,marked\n",
+          "host_required_bytes_per_node,failure,needs,marked,time_error\n",
           out);
     for (size_t i = 0; i < plan->space.n; i++)
         if (plan->points[i].state != TSR_PLAN_REPEATS)

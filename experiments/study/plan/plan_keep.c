@@ -12,6 +12,7 @@
 
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/listener.h"
+#include "experiments/study/base/paths.h"
 #include "experiments/study/plan/plan.h"
 #include "experiments/study/simulate/row_json.h"
 #include "sim/base/json_load.h"
@@ -74,6 +75,7 @@ static uint64_t mix_file(uint64_t hash, const char *path)
 static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
 {
     const struct tsr_plan_space *space = &plan->space;
+    char errors[TSR_FILE_BYTES];
     uint64_t hash = mix(TSR_HASH_INIT, plan->base->name);
     hash = mix_file(hash, "/proc/self/exe");
     TSR_TRY(tsr_settings_hash(plan->job.settings, &hash));
@@ -82,6 +84,8 @@ static tsr_status question_of(const struct tsr_plan *plan, uint64_t *out)
     hash = mix_file(hash, plan->job.cluster.path);
     hash = mix_file(hash, plan->job.cluster.gpu.path);
     hash = tsr_hash_u64(hash, plan->job.cluster.host_memory_bytes); /* of another file */
+    if (tsr_find_validation("errors.json", plan->experiment.path, errors))
+        hash = mix_file(hash, errors);
     for (size_t i = 0; i < plan->request.n_sets; i++)
         hash = mix(hash, plan->request.sets[i]);
     for (size_t k = 0; k < space->n_axes; k++)

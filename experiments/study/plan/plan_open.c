@@ -97,7 +97,24 @@ static tsr_status describe(struct tsr_plan *plan)
                                     .config_path = plan->experiment.path,
                                     .world = plan->job.world};
     TSR_TRY(tsr_time_sources(&plan->job, arena, &info->time_sources));
+    TSR_TRY(tsr_measured_open(plan->experiment.path, &plan->measured));
+    plan->experiment.measured = plan->measured;
     return tsr_validated_of(&plan->job, 1, arena, &info->validated, &info->n_validated);
+}
+
+tsr_status tsr_plan_validate(struct tsr_plan *plan)
+{
+    struct tsr_study_info *info = &plan->info;
+    struct tsr_time_error *errors = calloc(plan->n_shown + 1, sizeof *errors);
+    if (!errors)
+        return tsr_no_memory(NULL);
+    for (size_t k = 0; k < plan->n_shown; k++)
+        errors[k] = plan->points[plan->shown[k]].m->row.time_error;
+    tsr_status status =
+        tsr_validated_group(plan->measured, errors, plan->n_shown, &plan->experiment.doc.arena,
+                            &info->validated, &info->n_validated);
+    free(errors);
+    return status;
 }
 
 static tsr_status open_base(struct tsr_plan *plan)
@@ -109,8 +126,10 @@ static tsr_status open_base(struct tsr_plan *plan)
         status = read_budget(plan);
     if (status == TSR_OK)
         status = describe(plan);
-    if (status != TSR_OK)
+    if (status != TSR_OK) {
+        tsr_measured_close(plan->measured);
         tsr_job_close(&plan->job);
+    }
     return status;
 }
 
@@ -137,6 +156,7 @@ void tsr_plan_close(struct tsr_plan *plan)
     free(plan->shown);
     tsr_job_close(&plan->job);
     tsr_experiment_fini(&plan->experiment);
+    tsr_measured_close(plan->measured);
 }
 
 /* ---- figures of a row ------------------------------------------------------------------------ */
@@ -328,6 +348,7 @@ static tsr_status open_config(const struct tsr_plan *plan, const char *const *se
 {
     const struct tsr_strategy *strategy = NULL;
     TSR_TRY(load_changed(plan, sets, n, &out->experiment));
+    out->experiment.measured = plan->measured;
     tsr_status status = tsr_experiment_find(&out->experiment, plan->base->name, &strategy);
     if (status == TSR_OK)
         status = tsr_job_open(&out->experiment, strategy, TSR_NEEDS_ALL, &out->job);

@@ -38,6 +38,7 @@ struct tsr_plan_row {
     unsigned needs;  /* set of 1 << enum tsr_need (config/needs.h): what the strategy lacks */
     bool is_marked;  /* some of that was not asked for: ranked behind those without a mark */
     size_t alike;    /* other configurations with the same figures */
+    const char *time_error; /* tsr_time_error_word() */
 };
 
 struct tsr_plan;

@@ -397,7 +397,7 @@ void tsr_plan_put_screen(FILE *out, FILE *notes, const struct tsr_plan *plan, bo
                 plan->counts.left);
     fprintf(out, "All times are simulated, for the device file %s.\n",
             tsr_show_line(plan->job.cluster.gpu.path).text);
-    tsr_put_validated(out, &plan->info);
+    tsr_put_validated(out, notes, &plan->info);
     if (plan->n_shown)
         put_next(out, plan, view);
     if (view->commands)

@@ -14,7 +14,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum column_type { TEXT, U64, U32, I64, INT, REAL, HASH, TRISTATE, VERDICT, HOST_VERDICT, DERIVED };
+enum column_type {
+    TEXT,
+    U64,
+    U32,
+    I64,
+    INT,
+    REAL,
+    HASH,
+    TRISTATE,
+    VERDICT,
+    HOST_VERDICT,
+    ERROR_WORD,
+    DERIVED
+};
 
 struct column {
     const char *name;
@@ -62,6 +75,28 @@ static double sampled_p50(const struct tsr_row *row)
 static double sampled_p95(const struct tsr_row *row)
 {
     return if_sampled(row, row->samples.p95_s);
+}
+
+/* The error of a time that is like those that were measured. */
+static double if_measured(const struct tsr_row *row, double value)
+{
+    const struct tsr_time_error *e = &row->time_error;
+    return e->is_predicted && !e->extrapolated ? value : -1;
+}
+
+static double error_rows(const struct tsr_row *row)
+{
+    return if_measured(row, row->time_error.rows);
+}
+
+static double error_median(const struct tsr_row *row)
+{
+    return if_measured(row, row->time_error.median);
+}
+
+static double error_p90(const struct tsr_row *row)
+{
+    return if_measured(row, row->time_error.p90);
 }
 
 #define AT(field) offsetof(struct tsr_row, field)
@@ -146,6 +181,10 @@ static const struct column columns[] = {
     DERIVE("step_time_p5_s", sampled_p5),
     DERIVE("step_time_p50_s", sampled_p50),
     DERIVE("step_time_p95_s", sampled_p95),
+    KNOWN("time_error", ERROR_WORD, time_error),
+    DERIVE("time_error_rows", error_rows),
+    DERIVE("time_error_median", error_median),
+    DERIVE("time_error_p90", error_p90),
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 
@@ -210,6 +249,10 @@ static struct value value_of(const struct tsr_row *row, const struct column *col
     case HOST_VERDICT:
         memcpy(&value.number, at, sizeof value.number);
         value.text = tsr_host_word(value.number);
+        value.type = TEXT;
+        break;
+    case ERROR_WORD:
+        value.text = tsr_time_error_word(&row->time_error);
         value.type = TEXT;
         break;
     case REAL:
@@ -479,6 +522,7 @@ static void read_value(const json_t *value, const struct column *column, struct 
         *(double *)at =
             column->offset == AT(retry_s) && !json_is_number(value) ? -1 : json_number_value(value);
         break;
+    case ERROR_WORD: /* of a run: its time is no prediction */
     case DERIVED:
         break;
     }

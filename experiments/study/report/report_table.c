@@ -572,7 +572,7 @@ static void put_markdown(FILE *out, FILE *notes, const struct tsr_study_info *in
     fprintf(out, "All times are simulated, for the device file %s%s.\n",
             tsr_show_line(info->device_file).text,
             has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
-    tsr_put_validated(out, info);
+    tsr_put_validated(out, notes, info);
     put_over_peak(out, rows, n);
     put_unknown(out, rows, n);
     put_marks(out, rows, n);

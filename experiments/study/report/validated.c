@@ -1,23 +1,16 @@
-/* validated.c: reads validation/errors.json, finds in it what is nearest to a study, and says how
- * good the figures of a comparison are. */
+/* validated.c: says how good predicted times are: where they come from, the error of what was
+ * measured, or that no error is known (validated.h). */
 #include "experiments/study/report/validated.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/study/base/paths.h"
-#include "experiments/study/base/yaml.h"
+#include "experiments/study/base/json.h"
 #include "experiments/study/config/settings.h"
-#include "experiments/study/config/stack.h"
 #include "experiments/study/report/validated_class.h"
 
-/* The keys of a class in the file, in the order of the checks. */
-static const char *const class_keys[] = {"class",  "api",   "gpu",    "stack", "models",
-                                         "varied", "nodes", "gpus",   "rows",  "median",
-                                         "p90",    "max",   "source", NULL};
-static const char *const node_words[] = {"one", "many", NULL};
+static const char *const node_words[] = {"one", "many"};
 
 /* ---- sources ----------------------------------------------------------------------------- */
 
@@ -55,228 +48,69 @@ tsr_status tsr_time_sources(const struct tsr_job *job, struct tsr_arena *arena, 
     return *out ? TSR_OK : tsr_no_memory(NULL);
 }
 
-/* ---- the file ---------------------------------------------------------------------------- */
+/* ---- the groups of a study ------------------------------------------------------------------- */
 
-static tsr_status need(const struct tsr_yaml_node *item, const char *key,
-                       const struct tsr_yaml_node **out)
+/* True if an error stands in the group of `v`: what is known is of one class, what is not known is
+ * one group. */
+static bool belongs(const struct tsr_validated *v, const struct tsr_time_error *e)
 {
-    *out = tsr_node_get(item, key);
-    if (*out && ((*out)->kind == TSR_NODE_SCALAR))
-        return TSR_OK;
-    return tsr_node_error(*out ? *out : item, "%s: found %s; allowed: a text or a number", key,
-                          *out ? tsr_node_show(*out) : "nothing");
+    const struct tsr_time_error *first = &v->first;
+    return !strcmp(first->api, e->api) && !strcmp(first->gpu, e->gpu) &&
+           first->many_nodes == e->many_nodes && first->extrapolated == e->extrapolated &&
+           (e->extrapolated || first->nearest == e->nearest);
 }
 
-static tsr_status read_text(const struct tsr_yaml_node *item, const char *key, char *out,
-                            size_t size)
+static void join_group(struct tsr_validated *v, const struct tsr_time_error *e)
 {
-    const struct tsr_yaml_node *node;
-    TSR_TRY(need(item, key, &node));
-    if (strlen(node->text) >= size)
-        return tsr_node_error(node, "%s: found %s; allowed: at most %zu letters", key, node->text,
-                              size - 1);
-    snprintf(out, size, "%s", node->text);
-    return TSR_OK;
+    v->beyond |= tsr_decisive_differences(e->differs);
+    if (e->nodes > v->largest.nodes)
+        v->largest = *e;
+    if (e->nearest != v->first.nearest) /* of another class: it has differences of its own */
+        return;
+    uint64_t any = v->differs | v->some_differ | e->differs;
+    v->differs &= e->differs;
+    v->some_differ = any & ~v->differs;
 }
 
-static tsr_status read_share(const struct tsr_yaml_node *item, const char *key, double *out)
+tsr_status tsr_validated_group(const struct tsr_measured_classes *all,
+                               const struct tsr_time_error *errors, size_t n,
+                               struct tsr_arena *arena, const struct tsr_validated **out,
+                               size_t *n_out)
 {
-    const struct tsr_yaml_node *node;
-    TSR_TRY(need(item, key, &node));
-    if (!tsr_node_double(node, out) || !(*out >= 0) || !isfinite(*out))
-        return tsr_node_error(node, "%s: found %s; allowed: a number from 0", key, node->text);
-    return TSR_OK;
-}
-
-static tsr_status read_nodes(const struct tsr_yaml_node *item, bool *many)
-{
-    const struct tsr_yaml_node *node;
-    TSR_TRY(need(item, "nodes", &node));
-    *many = !strcmp(node->text, node_words[1]);
-    if (!*many && strcmp(node->text, node_words[0]))
-        return tsr_node_error(node, "nodes: found %s; allowed: one or many", node->text);
-    return TSR_OK;
-}
-
-/* ["a", "b"] as "a, b". */
-static tsr_status read_words(const struct tsr_yaml_node *item, const char *key, char *out,
-                             size_t size)
-{
-    const struct tsr_yaml_node *list = tsr_node_get(item, key);
-    size_t used = 0;
-    out[0] = 0;
-    if (!list || list->kind != TSR_NODE_SEQ)
-        return tsr_node_error(list ? list : item, "%s: found %s; allowed: a list of texts", key,
-                              list ? tsr_node_show(list) : "nothing");
-    for (size_t i = 0; i < list->n && used < size; i++)
-        used +=
-            (size_t)snprintf(out + used, size - used, "%s%s", i ? ", " : "", list->items[i]->text);
-    if (used >= size)
-        return tsr_node_error(list, "%s: found a list of more than %zu letters", key, size - 1);
-    return TSR_OK;
-}
-
-static tsr_status read_gpus(const struct tsr_yaml_node *item, struct tsr_measured_class *out)
-{
-    const struct tsr_yaml_node *list = tsr_node_get(item, "gpus");
-    uint64_t least = 0, most = 0;
-    if (!list || list->kind != TSR_NODE_SEQ || list->n != 2 ||
-        !tsr_node_u64(list->items[0], &least) || !tsr_node_u64(list->items[1], &most) || !least ||
-        least > most || most > UINT32_MAX)
-        return tsr_node_error(list ? list : item, "gpus: found %s; allowed: [LEAST, MOST]",
-                              list ? tsr_node_show(list) : "nothing");
-    out->min_gpus = (uint32_t)least;
-    out->max_gpus = (uint32_t)most;
-    return TSR_OK;
-}
-
-static tsr_status check_class(const struct tsr_yaml_node *item)
-{
-    if (item->kind != TSR_NODE_MAP)
-        return tsr_node_error(item, "classes: found %s; allowed: a mapping", tsr_node_show(item));
-    for (size_t i = 0; i < item->n; i++) {
+    struct tsr_validated *groups = tsr_arena_alloc(arena, (n + 1) * sizeof *groups);
+    size_t n_groups = 0;
+    if (!groups)
+        return tsr_no_memory(NULL);
+    for (size_t i = 0; i < n; i++) {
         size_t k = 0;
-        while (class_keys[k] && strcmp(class_keys[k], item->items[i]->key))
-            k++;
-        if (!class_keys[k])
-            return tsr_unknown_key(item->items[i], "classes", class_keys);
-    }
-    return TSR_OK;
-}
-
-static tsr_status read_class(const struct tsr_yaml_node *item, struct tsr_measured_class *out)
-{
-    const struct tsr_yaml_node *rows, *stack = tsr_node_get(item, "stack");
-    uint64_t n = 0;
-    TSR_TRY(check_class(item));
-    memset(out, 0, sizeof *out);
-    if (!tsr_node_is_null(stack))
-        TSR_TRY(read_text(item, "stack", out->stack, sizeof out->stack));
-    TSR_TRY(read_words(item, "models", out->models, sizeof out->models));
-    TSR_TRY(read_words(item, "varied", out->varied, sizeof out->varied));
-    TSR_TRY(read_gpus(item, out));
-    TSR_TRY(read_text(item, "api", out->api, sizeof out->api));
-    TSR_TRY(read_text(item, "gpu", out->gpu, sizeof out->gpu));
-    TSR_TRY(read_text(item, "source", out->source, sizeof out->source));
-    TSR_TRY(read_nodes(item, &out->many_nodes));
-    TSR_TRY(need(item, "rows", &rows));
-    if (!tsr_node_u64(rows, &n) || n < 1 || n > UINT32_MAX)
-        return tsr_node_error(rows, "rows: found %s; allowed: an integer from 1", rows->text);
-    out->rows = (uint32_t)n;
-    TSR_TRY(read_share(item, "median", &out->median));
-    TSR_TRY(read_share(item, "p90", &out->p90));
-    return read_share(item, "max", &out->max);
-}
-
-/* ---- a study ----------------------------------------------------------------------------- */
-
-static bool belongs(const struct tsr_validated *v, const struct tsr_job *job)
-{
-    return !strcmp(v->api, tsr_words_api[job->settings->api]) &&
-           !strcmp(v->gpu, job->cluster.gpu.name) &&
-           v->many_nodes == (job->world > job->cluster.gpus_per_node);
-}
-
-static size_t list_classes(const struct tsr_job *jobs, size_t n_jobs, struct tsr_validated *out)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < n_jobs; i++) {
-        size_t k = 0;
-        while (k < n && !belongs(&out[k], &jobs[i]))
-            k++;
-        if (k < n)
+        if (!errors[i].is_predicted)
             continue;
-        struct tsr_validated *v = &out[n++];
-        memset(v, 0, sizeof *v);
-        snprintf(v->api, sizeof v->api, "%s", tsr_words_api[jobs[i].settings->api]);
-        snprintf(v->gpu, sizeof v->gpu, "%s", jobs[i].cluster.gpu.name);
-        v->many_nodes = jobs[i].world > jobs[i].cluster.gpus_per_node;
+        while (k < n_groups && !belongs(&groups[k], &errors[i]))
+            k++;
+        if (k == n_groups)
+            groups[n_groups++] =
+                (struct tsr_validated){.first = errors[i],
+                                       .largest = errors[i],
+                                       .nearest = *tsr_measured_class(all, &errors[i]),
+                                       .differs = errors[i].differs};
+        join_group(&groups[k], &errors[i]);
     }
-    return n;
-}
-
-struct nearest {
-    const struct tsr_job *jobs;
-    size_t n_jobs;
-    struct tsr_validated *of; /* [n] */
-    size_t n;
-    unsigned *cost; /* [n] of the nearest class so far */
-};
-
-/* The class takes the place of the nearest one if its strategies differ less from it, all together.
- */
-static void compare_with(struct nearest *nearest, const struct tsr_measured_class *class,
-                         const struct tsr_settings *settings)
-{
-    for (size_t k = 0; k < nearest->n; k++) {
-        struct tsr_validated *v = &nearest->of[k];
-        uint64_t all = UINT64_MAX, some = 0;
-        unsigned cost = 0;
-        for (size_t i = 0; i < nearest->n_jobs; i++) {
-            if (!belongs(v, &nearest->jobs[i]))
-                continue;
-            uint64_t set = tsr_differences(&nearest->jobs[i], class, settings);
-            cost += tsr_difference_cost(set);
-            all &= set;
-            some |= set;
-        }
-        if (v->nearest.rows && (cost > nearest->cost[k] ||
-                                (cost == nearest->cost[k] && class->rows <= v->nearest.rows)))
-            continue;
-        nearest->cost[k] = cost;
-        v->nearest = *class;
-        v->differs = all;
-        v->some_differ = some & ~all;
-    }
-}
-
-static tsr_status take_class(struct nearest *nearest, const struct tsr_yaml_node *item)
-{
-    struct tsr_measured_class class;
-    struct tsr_settings defaults;
-    struct tsr_stack stack;
-    TSR_TRY(read_class(item, &class));
-    if (!*class.stack) {
-        tsr_settings_default(&defaults);
-        compare_with(nearest, &class, &defaults);
-        return TSR_OK;
-    }
-    TSR_TRY(tsr_stack_open(class.stack, tsr_node_get(item, "stack"),
-                           nearest->jobs[0].experiment->path, &stack));
-    compare_with(nearest, &class, &stack.settings);
-    tsr_stack_close(&stack);
-    return TSR_OK;
-}
-
-/* Every class of the file is read, so that a mistake is found whatever is compared. */
-static tsr_status take_classes(struct nearest *nearest, const struct tsr_yaml_node *root)
-{
-    const struct tsr_yaml_node *list = tsr_node_get(root, "classes");
-    if (!list || list->kind != TSR_NODE_SEQ)
-        return tsr_node_error(list ? list : root, "classes: found %s; allowed: a list",
-                              list ? tsr_node_show(list) : "nothing");
-    for (size_t i = 0; i < list->n; i++)
-        TSR_TRY(take_class(nearest, list->items[i]));
+    *out = groups;
+    *n_out = n_groups;
     return TSR_OK;
 }
 
 tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_arena *arena,
                             const struct tsr_validated **out, size_t *n_out)
 {
-    char path[TSR_FILE_BYTES];
-    struct tsr_doc doc;
-    struct tsr_validated *classes = tsr_arena_alloc(arena, (n + 1) * sizeof *classes);
-    unsigned *costs = tsr_arena_alloc(arena, (n + 1) * sizeof *costs);
-    if (!classes || !costs)
+    struct tsr_time_error *errors = calloc(n + 1, sizeof *errors);
+    if (!errors)
         return tsr_no_memory(NULL);
-    *n_out = list_classes(jobs, n, classes);
-    *out = classes;
-    if (n == 0 || !tsr_find_validation("errors.json", jobs[0].experiment->path, path))
-        return TSR_OK;
-    struct nearest nearest = {.jobs = jobs, .n_jobs = n, .of = classes, .n = *n_out, .cost = costs};
-    TSR_TRY(tsr_doc_load(path, &doc));
-    tsr_status status = take_classes(&nearest, doc.root);
-    tsr_doc_fini(&doc);
+    for (size_t i = 0; i < n; i++)
+        tsr_time_error_of(&jobs[i], &errors[i]);
+    tsr_status status =
+        tsr_validated_group(n ? jobs[0].experiment->measured : NULL, errors, n, arena, out, n_out);
+    free(errors);
     return status;
 }
 
@@ -322,7 +156,7 @@ static void put_measured(FILE *out, const struct tsr_validated *before, size_t n
 {
     for (size_t i = 0; i < n_before; i++)
         if (same_class(&before[i].nearest, c)) {
-            fprintf(out, "measured: as for %s", before[i].api);
+            fprintf(out, "measured: as for %s", before[i].first.api);
             return;
         }
     fputs("measured: ", out);
@@ -333,32 +167,80 @@ static void put_measured(FILE *out, const struct tsr_validated *before, size_t n
     fputs(c->rows < TSR_VALIDATED_CLAIM ? ": too few to claim an error)" : ")", out);
 }
 
-static void put_error(FILE *out, const struct tsr_validated *all, size_t i)
+const char *tsr_time_error_word(const struct tsr_time_error *e)
 {
-    const struct tsr_validated *v = &all[i];
-    const struct tsr_measured_class *c = &v->nearest;
-    fprintf(out, "%s of time, %s on %s, %s: ", c->rows && !v->differs ? "Validated error" : "Error",
-            v->api, v->gpu, v->many_nodes ? "more than one node" : "one node");
-    if (c->rows == 0) {
-        fputs("nobody's measurements are known (no class in validation/errors.json).\n", out);
-        return;
-    }
-    put_measured(out, all, i, c);
+    return !e->is_predicted ? "" : e->extrapolated ? "extrapolated, no error known" : "measured";
+}
+
+static void put_changed(FILE *out, const struct tsr_validated *v)
+{
     if (v->differs)
         fputs("; yours differs in ", out);
     put_differences(out, v->differs);
     if (v->some_differ)
         fputs(v->differs ? "; some strategies also in " : "; some strategies differ in ", out);
     put_differences(out, v->some_differ);
+}
+
+/* Writes the assumption that decides where no error is known: nothing else says what more nodes
+ * cost beside communication. */
+static void put_assumption(FILE *out, const struct tsr_time_error *e)
+{
+    if (e->extrapolated && e->nodes > 1)
+        fprintf(out,
+                " Assumed there, not measured: the slowest of %u nodes takes %.1f %% longer "
+                "(sim.calibration.straggler_share %g, a constant per doubling of the nodes).",
+                (unsigned)e->nodes, 100 * e->slowest, e->straggler_share);
+}
+
+/* "fully_shard on h100-sxm5-80g, one node: " */
+static void put_group(FILE *out, const struct tsr_time_error *e)
+{
+    fprintf(out, "%s on %s, %s: ", e->api, e->gpu,
+            e->many_nodes ? "more than one node" : "one node");
+}
+
+static void put_error(FILE *out, const struct tsr_validated *all, size_t i)
+{
+    const struct tsr_validated *v = &all[i];
+    const struct tsr_time_error *e = &v->first;
+    fputs(e->nearest && !v->differs ? "Validated error of time, " : "Error of time, ", out);
+    put_group(out, e);
+    if (e->extrapolated) {
+        fputs(tsr_time_error_word(e), out);
+        if (v->beyond)
+            fputs(": beyond what was measured in ", out);
+        put_differences(out, v->beyond);
+    } else {
+        put_measured(out, all, i, &v->nearest);
+        put_changed(out, v);
+    }
+    fputc('.', out);
+    put_assumption(out, &v->largest);
+    fputc('\n', out);
+}
+
+/* Writes the class that was measured nearest to what is extrapolated. */
+static void put_nearest(FILE *out, const struct tsr_validated *all, size_t i)
+{
+    const struct tsr_validated *v = &all[i];
+    if (!v->first.extrapolated || !v->first.nearest)
+        return;
+    fputs("Nearest to ", out);
+    put_group(out, &v->first);
+    put_measured(out, all, i, &v->nearest);
+    put_changed(out, v);
     fputs(".\n", out);
 }
 
-void tsr_put_validated(FILE *out, const struct tsr_study_info *info)
+void tsr_put_validated(FILE *out, FILE *notes, const struct tsr_study_info *info)
 {
     if (info->time_sources)
         fprintf(out, "Times come from %s.\n", info->time_sources);
     for (size_t i = 0; i < info->n_validated; i++)
         put_error(out, info->validated, i);
+    for (size_t i = 0; notes && i < info->n_validated; i++)
+        put_nearest(notes, info->validated, i);
 }
 
 static json_t *error_json(const struct tsr_measured_class *c)
@@ -368,9 +250,10 @@ static json_t *error_json(const struct tsr_measured_class *c)
                      c->rows >= TSR_VALIDATED_CLAIM);
 }
 
-static json_t *nearest_json(const struct tsr_measured_class *c)
+static json_t *nearest_json(const struct tsr_validated *v)
 {
-    if (!c->rows)
+    const struct tsr_measured_class *c = &v->nearest;
+    if (v->first.extrapolated)
         return json_null();
     return json_pack("{s:s, s:s, s:s, s:s?, s:s, s:[i, i], s:o}", "api", c->api, "gpu", c->gpu,
                      "nodes", node_words[c->many_nodes], "stack", *c->stack ? c->stack : NULL,
@@ -402,15 +285,28 @@ static json_t *sentence_json(const struct tsr_validated *all, size_t i)
     return sentence;
 }
 
+static json_t *assumption_json(const struct tsr_time_error *e)
+{
+    json_t *list = json_array();
+    if (e->extrapolated && e->nodes > 1)
+        json_array_append_new(list, json_pack("{s:s, s:f, s:i, s:f}", "key",
+                                              "sim.calibration.straggler_share", "value",
+                                              e->straggler_share, "nodes", (int)e->nodes,
+                                              "slowest_node_takes_longer_by", e->slowest));
+    return list;
+}
+
 static json_t *class_json(const struct tsr_validated *all, size_t i)
 {
     const struct tsr_validated *v = &all[i];
-    bool is_it = v->nearest.rows && !v->differs;
-    return json_pack(
-        "{s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o}", "api", v->api, "gpu", v->gpu, "nodes",
-        node_words[v->many_nodes], "error", is_it ? error_json(&v->nearest) : json_null(),
-        "nearest", nearest_json(&v->nearest), "differs", differences_json(v->differs),
-        "some_differ", differences_json(v->some_differ), "text", sentence_json(all, i));
+    const struct tsr_time_error *e = &v->first;
+    bool is_it = !e->extrapolated && !v->differs;
+    return json_pack("{s:s, s:s, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "api", e->api,
+                     "gpu", e->gpu, "nodes", node_words[e->many_nodes], "time_error",
+                     tsr_time_error_word(e), "error", is_it ? error_json(&v->nearest) : json_null(),
+                     "nearest", nearest_json(v), "beyond", differences_json(v->beyond), "differs",
+                     differences_json(v->differs), "some_differ", differences_json(v->some_differ),
+                     "assumptions", assumption_json(&v->largest), "text", sentence_json(all, i));
 }
 
 json_t *tsr_validated_json(const struct tsr_study_info *info)

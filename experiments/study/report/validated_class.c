@@ -56,15 +56,28 @@ static const char *const told_keys[] = {"model.implementation",
 enum { N_TOLD = sizeof told_keys / sizeof told_keys[0] };
 _Static_assert(TSR_DIFFERS_KEY + N_TOLD <= 64, "a set of differences has 64 bits");
 
-static const char *const others[] = {
-    [TSR_DIFFERS_API] = "API",     [TSR_DIFFERS_CARD] = "card",
-    [TSR_DIFFERS_NODES] = "nodes", [TSR_DIFFERS_GPUS] = "number of GPUs",
-    [TSR_DIFFERS_MODEL] = "model", [TSR_DIFFERS_MESH] = "mesh"};
+/* What kernels run on, and which API shards, decide more than any key. */
+static const struct {
+    const char *name;
+    unsigned weight;
+    bool decides;
+} others[TSR_DIFFERS_KEY] = {
+    [TSR_DIFFERS_API] = {"API", 6, true},
+    [TSR_DIFFERS_CARD] = {"card", 3, true},
+    [TSR_DIFFERS_NODES] = {"nodes", 2, true},
+    [TSR_DIFFERS_GPUS] = {"number of GPUs", 1, false},
+    [TSR_DIFFERS_MANY_GPUS] = {"number of GPUs (more than 4 times)", 1, true},
+    [TSR_DIFFERS_MODEL] = {"model", 2, true},
+    [TSR_DIFFERS_PARAMS] = {"number of parameters", 1, false},
+    [TSR_DIFFERS_MANY_PARAMS] = {"number of parameters (more than 4 times)", 1, true},
+    [TSR_DIFFERS_FEW_PARAMS] = {"number of parameters (less than a quarter)", 1, true},
+    [TSR_DIFFERS_MESH] = {"mesh", 1, false}};
+_Static_assert(TSR_FAR == 4, "the names have it in words");
 
 const char *tsr_difference_name(unsigned difference)
 {
     if (difference < TSR_DIFFERS_KEY)
-        return others[difference];
+        return others[difference].name;
     return difference < TSR_DIFFERS_KEY + N_TOLD ? told_keys[difference - TSR_DIFFERS_KEY] : NULL;
 }
 
@@ -135,14 +148,24 @@ uint64_t tsr_differences(const struct tsr_job *job, const struct tsr_measured_cl
                          const struct tsr_settings *settings)
 {
     bool many = has_many_nodes(job);
+    double gpus = job->world, params = (double)job->model.counts.total;
+    double min_params = (double)class->min_params, max_params = (double)class->max_params;
+    bool is_far = gpus > TSR_FAR * (double)class->max_gpus;
+    bool is_large = params > TSR_FAR * max_params, is_small = params < min_params / TSR_FAR;
     const bool found[] = {
         [TSR_DIFFERS_API] = strcmp(class->api, tsr_words_api[job->settings->api]) != 0,
         [TSR_DIFFERS_CARD] = strcmp(class->gpu, job->cluster.gpu.name) != 0,
         [TSR_DIFFERS_NODES] = class->many_nodes != many,
-        [TSR_DIFFERS_GPUS] = class->many_nodes == many &&
+        [TSR_DIFFERS_GPUS] = class->many_nodes == many && !is_far &&
                              (job->world < class->min_gpus || job->world > class->max_gpus),
+        [TSR_DIFFERS_MANY_GPUS] = is_far,
         [TSR_DIFFERS_MODEL] = !has_word(class->models, tsr_family_name(job->model.family)),
-        [TSR_DIFFERS_MESH] = is_hybrid(job) && !has_word(class->varied, others[TSR_DIFFERS_MESH])};
+        [TSR_DIFFERS_PARAMS] =
+            !is_large && !is_small && (params < min_params || params > max_params),
+        [TSR_DIFFERS_MANY_PARAMS] = is_large,
+        [TSR_DIFFERS_FEW_PARAMS] = is_small,
+        [TSR_DIFFERS_MESH] =
+            is_hybrid(job) && !has_word(class->varied, others[TSR_DIFFERS_MESH].name)};
     uint64_t set = 0, keys = changes(job->settings, settings);
     for (unsigned i = 0; i < TSR_DIFFERS_KEY; i++)
         set |= (uint64_t)found[i] << i;
@@ -154,15 +177,20 @@ uint64_t tsr_differences(const struct tsr_job *job, const struct tsr_measured_cl
 
 unsigned tsr_difference_cost(uint64_t differences)
 {
-    /* What kernels run on, and who shards, decide more than any key. */
-    static const unsigned weights[TSR_DIFFERS_KEY] = {
-        [TSR_DIFFERS_API] = 6,  [TSR_DIFFERS_CARD] = 3,  [TSR_DIFFERS_NODES] = 2,
-        [TSR_DIFFERS_GPUS] = 1, [TSR_DIFFERS_MODEL] = 2, [TSR_DIFFERS_MESH] = 1};
+    enum { DECISIVE = 1000 }; /* more than all others together */
     unsigned cost = 0;
     for (unsigned i = 0; i < 64; i++)
         if (differences >> i & 1)
-            cost += i < TSR_DIFFERS_KEY ? weights[i] : 1;
+            cost += i < TSR_DIFFERS_KEY ? others[i].weight + DECISIVE * others[i].decides : 1;
     return cost;
+}
+
+uint64_t tsr_decisive_differences(uint64_t differences)
+{
+    uint64_t decisive = 0;
+    for (unsigned i = 0; i < TSR_DIFFERS_KEY; i++)
+        decisive |= (uint64_t)others[i].decides << i;
+    return differences & decisive;
 }
 
 void tsr_class_of(const struct tsr_job *job, struct tsr_measured_class *out)
@@ -178,8 +206,9 @@ void tsr_class_of(const struct tsr_job *job, struct tsr_measured_class *out)
     snprintf(out->models, sizeof out->models, "%s", tsr_family_name(job->model.family));
     out->many_nodes = has_many_nodes(job);
     out->min_gpus = out->max_gpus = job->world;
+    out->min_params = out->max_params = job->model.counts.total;
     if (is_hybrid(job))
-        add_word(out->varied, sizeof out->varied, others[TSR_DIFFERS_MESH]);
+        add_word(out->varied, sizeof out->varied, others[TSR_DIFFERS_MESH].name);
     for (unsigned i = 0; i < N_TOLD; i++)
         if (keys >> i & 1)
             add_word(out->varied, sizeof out->varied, told_keys[i]);

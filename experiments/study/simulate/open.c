@@ -166,6 +166,8 @@ static tsr_status fill_info(struct tsr_study *study)
     }
     TSR_TRY(name_runs(study));
     TSR_TRY(tsr_time_sources(first, arena, &study->info.time_sources));
+    TSR_TRY(tsr_measured_open(study->experiment.path, &study->measured));
+    study->experiment.measured = study->measured;
     return tsr_validated_of(study->jobs, study->n, arena, &study->info.validated,
                             &study->info.n_validated);
 }
@@ -176,9 +178,12 @@ static void drop_jobs(struct tsr_study *study)
         tsr_job_close(&study->jobs[i]);
     free(study->jobs);
     free(study->resolved_yaml);
+    tsr_measured_close(study->measured);
     study->n = 0;
     study->jobs = NULL;
     study->resolved_yaml = NULL;
+    study->measured = NULL;
+    study->experiment.measured = NULL;
 }
 
 /* The strategy that others are held against: the first one that has the numbers and the hardware

@@ -13,7 +13,8 @@ struct tsr_study {
     size_t n;             /* 0 until it is built */
     struct tsr_job *jobs; /* one per strategy, in order */
     char *resolved_yaml;
-    struct tsr_study_info info; /* of the first strategy */
+    struct tsr_study_info info;            /* of the first strategy */
+    struct tsr_measured_classes *measured; /* owned; the experiment borrows it */
 };
 
 /* Loads the experiment and keeps the strategies that the request names. Borrows what the request

@@ -12,6 +12,7 @@
 #include "experiments/study/job/emit.h"
 #include "experiments/study/job/owner.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/oom.h"
 #include "sim/base/quantile.h"
 
@@ -32,6 +33,7 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     row->fits = TSR_FITS_UNKNOWN;
     row->retry_s = -1;
     row->context_bytes = row->library_bytes = row->nccl_bytes = -1;
+    tsr_time_error_of(job, &row->time_error);
 }
 
 void tsr_row_fail(struct tsr_row *row, tsr_status status)

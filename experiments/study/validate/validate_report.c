@@ -249,9 +249,10 @@ static void add_class_json(json_t *point, const struct tsr_measured_class *c)
 {
     if (!c->api[0])
         return;
-    json_t *more = json_pack("{s:s, s:s, s:s?, s:s, s:s}", "api", c->api, "nodes",
-                             c->many_nodes ? "many" : "one", "stack", c->stack[0] ? c->stack : NULL,
-                             "model", c->models, "varied", c->varied);
+    json_t *more =
+        json_pack("{s:s, s:s, s:s?, s:s, s:s, s:I}", "api", c->api, "nodes",
+                  c->many_nodes ? "many" : "one", "stack", c->stack[0] ? c->stack : NULL, "model",
+                  c->models, "varied", c->varied, "parameters", (json_int_t)c->min_params);
     json_object_update(point, more);
     json_decref(more);
 }
