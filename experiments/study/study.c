@@ -123,17 +123,22 @@ tsr_status tsr_study_compare(struct tsr_study *study, const struct tsr_compare_o
     tsr_status status = TSR_OK;
     *out = (struct tsr_comparison){.n = 0};
     TSR_TRY(tsr_study_build(study));
-    if (dir)
-        TSR_TRY(tsr_prepare_out(dir));
     out->n = study->n;
     out->rows = calloc(study->n + 1, sizeof *out->rows);
     if (!out->rows)
         TSR_GOTO(failed, tsr_no_memory(NULL));
-    if (options->measured)
-        TSR_GOTO(failed, tsr_measured_load(options->measured, dir, &out->rows[out->n++]));
+    struct tsr_row *run = options->measured ? &out->rows[out->n++] : NULL;
+    if (run) {
+        TSR_GOTO(failed, tsr_measured_load(options->measured, run));
+        TSR_GOTO(failed, tsr_measured_is_alike(study, options->measured, run));
+    }
+    if (dir)
+        TSR_GOTO(failed, tsr_prepare_out(dir));
+    if (run && dir)
+        TSR_GOTO(failed, tsr_measured_copy(options->measured, run, dir));
     TSR_GOTO(failed, tsr_pool_run(study, dir, options->jobs, NULL, out->rows));
-    if (options->measured)
-        TSR_GOTO(failed, tsr_measured_check(study, &out->rows[out->n - 1]));
+    if (run)
+        TSR_GOTO(failed, tsr_measured_check(study, run));
     return TSR_OK;
 failed:
     tsr_comparison_fini(out);

@@ -174,9 +174,27 @@ if "$TESSERA" run "$small" --on host --ranks 2 --strategy fsdp --set world=2 --s
     # Ranks on cores, no GPUs; and not in the pictures of time of what is simulated.
     grep -q "2 ranks on [0-9]* cores" "$tmp/run/measured/compare-frame.csv" || complain "no ranks"
     grep -q "2 ranks on [0-9]* cores" "$tmp/run/measured/fsdp-measured/timeline.csv" || complain "ranks"
-    works compare "$small" --only fsdp --set world=2 --set batch=1 --set seq=32 --measured "$tmp/run" \
-        --out "$tmp/beside"
-    has "$out" fsdp-measured
+    # A run stands beside a simulation of its own machine alone: as many ranks on the same device.
+    like=(--only fsdp --set batch=1 --set seq=32 --measured "$tmp/run")
+    fails 2 "of 2 ranks on host, beside fsdp, simulated on 4 x h100-sxm5-80g; allowed: the machine of the run" \
+        "--set cluster=DIR/cluster-host.json, which \`tessera calibrate --on host --out DIR\` makes there, and --set world=2" \
+        -- compare "$small" "${like[@]}" --out "$tmp/refused"
+    [ ! -e "$tmp/refused/fsdp-measured" ] || complain "a refused run was copied"
+    fails 2 "simulated on 2 x h100-sxm5-80g" -- compare "$small" "${like[@]}" --set world=2
+    works calibrate --on host --ranks 2 --out "$tmp/machine"
+    like+=(--set "cluster=$tmp/machine/cluster-host.json")
+    fails 2 "of 2 ranks on host, beside fsdp, simulated on 1 x host" "allowed: the machine of the run: --set world=2" \
+        -- compare "$small" "${like[@]}" --set world=1
+    works compare "$small" "${like[@]}" --set world=2 --out "$tmp/beside"
+    has "$out" "| fsdp-measured |" "| ran " "| 2 x host"
+    checks=$((checks + 1))
+    python3 - "$tmp/beside/summary.json" <<'END' || complain "the row of the run"
+import json, sys
+rows = {row["strategy"]: row for row in json.load(open(sys.argv[1]))["rows"]}
+run, simulated = rows["fsdp-measured"], rows["fsdp"]
+assert run["device"] == simulated["device"] == "host" and run["world_size"] == simulated["world_size"] == 2
+assert run["verdict"] == "unknown" and run["usable_bytes"] is None and run["time_error"] == ""
+END
     has "$err" "note: fsdp-measured ran what is simulated: both program hashes are $(sed -n \
         's/.*"program_hash": "\([0-9a-f]*\)".*/\1/p' "$tmp/run/measured/summary.json")"
     grep -q '^fsdp,' "$tmp/beside/compare.csv" || complain "what is simulated is not drawn"
@@ -188,7 +206,7 @@ if "$TESSERA" run "$small" --on host --ranks 2 --strategy fsdp --set world=2 --s
         [ -s "$tmp/beside/measured-time.svg" ] || complain "no measured-time.svg"
         grep -q measured "$tmp/beside/compare-time.svg" && complain "compare-time.svg is not simulated alone"
     fi
-    works compare "$small" --only fsdp --set world=2 --set batch=1 --set seq=32 --measured "$tmp/run" --set clip=false
+    works compare "$small" "${like[@]}" --set world=2 --set clip=false
     has "$err" "note: fsdp-measured ran another program (hash "
 else
     has "$err" "built without" # no executor in this build

@@ -58,16 +58,15 @@ static const char *family_of(int architecture)
     return architecture >= 100 ? "Blackwell" : architecture >= 90 ? "Hopper" : "Ampere";
 }
 
-/* "NVIDIA H200" is nvidia-h200 in the names of files. */
-static void set_name(struct tsr_calibrated *d, const char *name)
+void tsr_gpu_file_name(const char *name, char out[64])
 {
     size_t n = 0;
-    for (; *name && n + 1 < sizeof d->name; name++)
+    for (; *name && n + 1 < 64; name++)
         if (isalnum((unsigned char)*name))
-            d->name[n++] = (char)tolower((unsigned char)*name);
-        else if (n > 0 && d->name[n - 1] != '-')
-            d->name[n++] = '-';
-    d->name[n] = 0;
+            out[n++] = (char)tolower((unsigned char)*name);
+        else if (n > 0 && out[n - 1] != '-')
+            out[n++] = '-';
+    out[n] = 0;
 }
 
 tsr_status tsr_calibrated_cuda(const struct tsr_args *args, struct tsr_calibrated *out)
@@ -99,7 +98,7 @@ tsr_status tsr_calibrated_cuda(const struct tsr_args *args, struct tsr_calibrate
                                 .open = open_group,
                                 .close = close_group,
                                 .rank = rank};
-    set_name(out, gpu.name);
+    tsr_gpu_file_name(gpu.name, out->name);
     snprintf(out->what, sizeof out->what, "%.100s%s", gpu.name,
              out->shared ? ", shared by all ranks" : "");
     snprintf(out->family, sizeof out->family, "%s", family_of(gpu.architecture));

@@ -360,6 +360,7 @@ static tsr_status open_gpus(const struct tsr_args *args, const struct tsr_launch
         return status;
     }
     tsr_gpu_plans(g->plans, sizeof g->plans);
+    tsr_gpu_file_name(gpu.name, g->base.name);
     if (launch->rank == 0)
         tell(g, &gpu);
     *out = &g->base;

@@ -18,6 +18,7 @@ struct tsr_launch;
 /* The GPUs of this process, opened. */
 struct tsr_gpus {
     const struct tsr_gpu_ops *ops;
+    char name[64]; /* of the first of them, as in the names of files: "nvidia-h200" */
 };
 
 /* What a rank's executor is made of. */

@@ -71,8 +71,8 @@ static tsr_status train_on(struct tsr_run_rank *r, struct tsr_train *train,
     if (status != TSR_OK)
         give_up(r, status, executor, engine);
     if (status == TSR_OK && w->profiles)
-        status =
-            tsr_run_profile_write(&w->profile, &r->run->job, engine, r->run->config.dir, !r->gpus);
+        status = tsr_run_profile_write(&w->profile, &r->run->job, engine, r->run->config.dir,
+                                       r->gpus ? r->gpus->name : NULL);
     /* the executor's streams refer to the engine's names: they end first */
     (void)!executor->ops->drain(executor);
     if (status == TSR_OK && r->device && r->rank == 0)

@@ -227,7 +227,19 @@ static tsr_status arrange(const struct tsr_run_profile *p, const struct tsr_job 
     return first < p->n ? TSR_OK : tsr_fail(TSR_ECONFIG, "--profile: found no whole step to time");
 }
 
-static tsr_status row_of(const struct tsr_job *job, struct measured *m, struct tsr_row *row)
+/* Leaves out what was compared with the card of the file's cluster, which is not the device that
+ * ran: that the run fits there is no finding. */
+static void forget_card(struct tsr_row *row)
+{
+    row->usable_bytes = 0;
+    row->context_bytes = row->library_bytes = row->nccl_bytes = -1;
+    row->needed = row->most_reserved;
+    row->fit = (struct tsr_fit){.verdict = TSR_FITS_UNKNOWN};
+    row->fits = TSR_FITS_UNKNOWN;
+}
+
+static tsr_status row_of(const struct tsr_job *job, const char *gpu, struct measured *m,
+                         struct tsr_row *row)
 {
     const struct tsr_emission *e = &m->emission;
     const struct tsr_program *steady = m->class.programs[e->steady];
@@ -237,6 +249,8 @@ static tsr_status row_of(const struct tsr_job *job, struct measured *m, struct t
     TSR_TRY(tsr_metrics_of(&m->job, &m->result, e->first, &row->first, NULL));
     TSR_TRY(tsr_metrics_of(&m->job, &m->result, e->steady, &row->steady, NULL));
     row->measured = true;
+    snprintf(row->device, sizeof row->device, "%s", gpu ? gpu : TSR_HOST_DEVICE);
+    forget_card(row);
     row->mfu = -1; /* of a card that was not there */
     row->program_hash = tsr_program_hash(steady);
     row->expected_exec_hash = row->exec_hash = tsr_program_expected_exec_hash(steady);
@@ -253,7 +267,7 @@ static uint32_t cores_of_this_machine(void)
 }
 
 static tsr_status write_files(const struct tsr_job *job, struct measured *m, struct timeline *t,
-                              const char *dir, bool on_host)
+                              const char *dir, const char *gpu)
 {
     char folder[4096];
     struct tsr_row row;
@@ -261,15 +275,15 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
                                         .model_name = job->model.name,
                                         .cluster_name = "this machine",
                                         .device_file = "",
-                                        .gpu_name = on_host ? "host" : "",
-                                        .cores = on_host ? cores_of_this_machine() : 0,
+                                        .gpu_name = gpu ? gpu : TSR_HOST_DEVICE,
+                                        .cores = gpu ? 0 : cores_of_this_machine(),
                                         .config_path = job->experiment->path,
                                         .resolved_yaml = "",
                                         .world = job->world,
                                         .measured = true};
     snprintf(folder, sizeof folder, "%s/measured", dir);
     TSR_TRY(tsr_make_own_folder(folder));
-    TSR_TRY(row_of(job, m, &row));
+    TSR_TRY(row_of(job, gpu, m, &row));
     const struct tsr_detail detail = {.row = &row,
                                       .programs = m->programs[0],
                                       .spans = t->by_program,
@@ -286,7 +300,7 @@ static tsr_status write_files(const struct tsr_job *job, struct measured *m, str
 }
 
 tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job *job,
-                                 struct tsr_engine *engine, const char *dir, bool on_host)
+                                 struct tsr_engine *engine, const char *dir, const char *gpu)
 {
     struct timeline t = {0};
     struct measured m = {0};
@@ -296,7 +310,7 @@ tsr_status tsr_run_profile_write(struct tsr_run_profile *p, const struct tsr_job
     TSR_GOTO(done, tsr_exec_take_spans(p->of, &t.spans, &t.n_spans));
     TSR_GOTO(done, place_spans(p, &t));
     TSR_GOTO(done, arrange(p, job, engine, &t, &m));
-    TSR_GOTO(done, write_files(job, &m, &t, dir, on_host));
+    TSR_GOTO(done, write_files(job, &m, &t, dir, gpu));
 
 done:
     free(m.emission.class_of);

@@ -59,9 +59,10 @@ struct tsr_run_profile {
 tsr_status tsr_run_profile_init(struct tsr_run_profile *profile, uint32_t iterations) TSR_MUST_USE;
 void tsr_run_profile_fini(struct tsr_run_profile *profile);
 /* After the run, drained: DIR/measured/ gets summary.json and, in a folder of the strategy, what
- * `sim --out` writes, with measured times. on_host: the ranks are this machine's cores. */
+ * `sim --out` writes, with measured times. gpu: the name of the rank's GPU; NULL: the ranks are
+ * this machine's cores. */
 tsr_status tsr_run_profile_write(struct tsr_run_profile *profile, const struct tsr_job *job,
                                  struct tsr_engine *engine, const char *dir,
-                                 bool on_host) TSR_MUST_USE;
+                                 const char *gpu) TSR_MUST_USE;
 
 #endif

@@ -4,9 +4,17 @@
 
 #include "experiments/study/simulate/open.h"
 
-/* Reads the row of a run from its folder `run` (the --out of `run --profile`) and copies the files
- * behind it into `out` (NULL: nowhere). */
-tsr_status tsr_measured_load(const char *run, const char *out, struct tsr_row *row) TSR_MUST_USE;
+/* Checks that the run and the simulation of its strategy (of any, if the study lacks that) have the
+ * same number of ranks on the same device, so that their times can be compared. Errors: TSR_ECONFIG
+ * with both sides and the keys that make them alike. */
+tsr_status tsr_measured_is_alike(const struct tsr_study *study, const char *run,
+                                 const struct tsr_row *row) TSR_MUST_USE;
+
+/* Reads the row of a run from its folder `run` (the --out of `run --profile`). */
+tsr_status tsr_measured_load(const char *run, struct tsr_row *row) TSR_MUST_USE;
+/* Copies the files behind the row of a run into the folder `out`. */
+tsr_status tsr_measured_copy(const char *run, const struct tsr_row *row,
+                             const char *out) TSR_MUST_USE;
 
 /* Emits the step program that a run of the measured strategy executes today, compares its hash with
  * the measured one, and tells the listener whether they are equal. A run's program has a few

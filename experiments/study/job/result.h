@@ -51,6 +51,9 @@ struct tsr_time_error {
                                         time of the slowest rank's kernels, as a share */
 };
 
+/* The device of ranks that are cores of a machine, in runs and in what calibrate makes of it. */
+#define TSR_HOST_DEVICE "host"
+
 /* One row of a comparison. Plain data: written through a pipe when strategies run in parallel. */
 struct tsr_row {
     char strategy[96];
@@ -63,6 +66,8 @@ struct tsr_row {
     bool trains;       /* it names files to train on */
     bool measured;     /* times are those of a run in earnest */
     uint32_t world;
+    char device[64]; /* of each rank: a device file's name; of a run "host", or the GPU's own name
+                        as calibrate writes it ("nvidia-h200") */
     uint64_t tokens_per_rank; /* of one iteration */
     struct tsr_metrics first, steady;
     double mfu; /* time of the model's FLOP at the peak of the dtype of each kernel, over step time;

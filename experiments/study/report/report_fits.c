@@ -12,6 +12,8 @@ enum { MOST_NAMES = 4 };
 
 const char *tsr__fits_text(const struct tsr_row *row)
 {
+    if (row->measured)
+        return "ran";
     if (row->fits != TSR_FITS_NO || row->node_host.verdict != TSR_HOST_TOO_SMALL)
         return tsr_fits_text(row->fits);
     return row->fit.verdict == TSR_FITS_NO ? "NO (GPU, host)" : "NO (host)";
@@ -78,7 +80,7 @@ static void put_rows(FILE *out, const struct tsr_row *rows, size_t n, int verdic
 static bool any(const struct tsr_row *rows, size_t n, int verdict, bool has_card)
 {
     for (size_t i = 0; i < n; i++)
-        if (!rows[i].failure[0] && rows[i].fits == verdict &&
+        if (!rows[i].failure[0] && !rows[i].measured && rows[i].fits == verdict &&
             (rows[i].usable_bytes > 0) == has_card)
             return true;
     return false;

@@ -181,6 +181,7 @@ static const struct column columns[] = {
     DERIVE("step_time_p5_s", sampled_p5),
     DERIVE("step_time_p50_s", sampled_p50),
     DERIVE("step_time_p95_s", sampled_p95),
+    KNOWN("device", TEXT, device),
     KNOWN("time_error", ERROR_WORD, time_error),
     DERIVE("time_error_rows", error_rows),
     DERIVE("time_error_median", error_median),
@@ -463,7 +464,8 @@ static size_t text_size(const struct column *column)
                  {AT(failure), sizeof((struct tsr_row *)0)->failure},
                  {AT(node_host.section), sizeof((struct tsr_row *)0)->node_host.section},
                  {AT(peak_module), sizeof((struct tsr_row *)0)->peak_module},
-                 {AT(peak_phase), sizeof((struct tsr_row *)0)->peak_phase}};
+                 {AT(peak_phase), sizeof((struct tsr_row *)0)->peak_phase},
+                 {AT(device), sizeof((struct tsr_row *)0)->device}};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
         if (texts[i].offset == column->offset)
             return texts[i].size;

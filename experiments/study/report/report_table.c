@@ -325,13 +325,14 @@ static void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n)
 
 /* ---- the comparison -------------------------------------------------------------------------- */
 
-enum { N_COLUMNS = 12 };
+enum { N_COLUMNS = 13, DEVICE_COLUMN = 12 };
 
 static const struct tsr__table_column columns[N_COLUMNS] = {
-    {"strategy", true, false},    {"step ms", false, false},    {"tokens/s/GPU", false, false},
-    {"MFU %", false, false},      {"peak GiB", false, false},   {"reserved", false, false},
-    {"fits", true, false},        {"exposed ms", false, true},  {"exposed %", false, false},
-    {"in node GiB", false, true}, {"between GiB", false, true}, {"first ms", false, true},
+    {"strategy", true, false},     {"step ms", false, false},    {"tokens/s/GPU", false, false},
+    {"MFU %", false, false},       {"peak GiB", false, false},   {"reserved", false, false},
+    {"fits", true, false},         {"exposed ms", false, true},  {"exposed %", false, false},
+    {"in node GiB", false, true},  {"between GiB", false, true}, {"first ms", false, true},
+    {"ranks, device", true, true},
 };
 
 /* Writes bytes that a GPU sends in a step, in the unit of all other sizes. */
@@ -372,6 +373,16 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
     put_gib(cells[9], m->sent_intra);
     put_gib(cells[10], m->sent_inter);
     (void)snprintf(cells[11], TSR__CELL_BYTES, "%.2f", row->first.step_s * 1e3);
+    (void)snprintf(cells[DEVICE_COLUMN], TSR__CELL_BYTES, "%" PRIu32 " x %s", row->world,
+                   row->device);
+}
+
+/* The columns of the terminal: beside a run each row says on what it is. */
+static unsigned left_out_columns(const struct tsr_row *rows, size_t n, bool wide)
+{
+    unsigned narrow = wide ? 0 : wide_columns(columns, N_COLUMNS);
+    unsigned device = 1U << DEVICE_COLUMN;
+    return tsr__is_mixed(rows, n) ? narrow & ~device : narrow | device;
 }
 
 static void walk_rows(struct tsr__table *table, const struct tsr_row *rows, size_t n)
@@ -561,8 +572,7 @@ static void put_markdown(FILE *out, FILE *notes, const struct tsr_study_info *in
     if (n && tsr__same_tokens(rows, n))
         fprintf(out, ", %" PRIu64 " tokens per GPU and step", rows[0].tokens_per_rank);
     fputs("\n\n", out);
-    tsr__put_table(out, columns, N_COLUMNS, wide ? 0 : wide_columns(columns, N_COLUMNS), walk_rows,
-                   rows, n);
+    tsr__put_table(out, columns, N_COLUMNS, left_out_columns(rows, n, wide), walk_rows, rows, n);
     fputc('\n', out);
     tsr__put_samples(out, rows, n);
     tsr__put_card(out, rows, n, wide);

@@ -104,8 +104,10 @@ double tsr__token_s(const struct tsr_row *row)
 int tsr__fastest_row(const struct tsr_row *rows, size_t n, int fits, unsigned changes)
 {
     int best = -1;
+    bool mixed = tsr__is_mixed(rows, n);
     for (size_t i = 0; i < n; i++)
-        if (!rows[i].failure[0] && rows[i].fits == fits && rows[i].changes.kinds == changes &&
+        if (!rows[i].failure[0] && !(mixed && rows[i].measured) && rows[i].fits == fits &&
+            rows[i].changes.kinds == changes &&
             (best < 0 || tsr__token_s(&rows[i]) < tsr__token_s(&rows[best])))
             best = (int)i;
     return best;

@@ -47,6 +47,7 @@ static const struct tsr_member bytes_members[] = {
 const struct tsr_member tsr_row_members[] = {
     ROW(strategy),
     ROW(summary),
+    ROW(device),
     ROW(changes.kinds),
     ROW(changes.words),
     ROW(failure),

@@ -26,6 +26,7 @@ void tsr_row_begin(struct tsr_row *row, const struct tsr_job *job)
     tsr_strategy_words(s, row->summary, sizeof row->summary);
     row->changes = job->changes;
     row->world = job->world;
+    snprintf(row->device, sizeof row->device, "%s", job->cluster.gpu.name);
     row->trains = s->run.train != NULL;
     row->tokens_per_rank = tsr_job_tokens(job);
     row->usable_bytes = job->cluster.gpu.visible_bytes;
