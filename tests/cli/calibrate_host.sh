@@ -13,7 +13,7 @@ predicted() {
 }
 measured() {
     rm -rf "$tmp/run"
-    works run "$study" --strategy fsdp --on host --ranks "$1" --out "$tmp/run" "${steps[@]}"
+    works run "$study" --strategy fsdp --on host --ranks "$1" --out "$tmp/run" "${steps[@]}" --profile
     python3 - "$tmp/run/metrics.jsonl" >"$tmp/seconds" <<'END'
 import json, sys
 rows = [json.loads(line) for line in open(sys.argv[1])]
@@ -48,6 +48,11 @@ assert 1 <= host["cores"] <= host["processor_cores"]
 END
 works inspect "$study" --only fsdp --set "cluster=$tmp/cal/cluster-host.json" --set world=2
 has "$out" "by name: table host"
+# The guide's sequence: the run stands beside the simulation of its machine, and neither beside a card.
+works compare "$study" --only fsdp --set "cluster=$tmp/cal/cluster-host.json" --measured "$tmp/run" \
+    --set "world=$(sed -n 's/^ "world_size": \([0-9]*\),*$/\1/p' "$tmp/run/measured/summary.json")"
+has "$out" "| fsdp-measured |" "| ran " "x host" "All times are simulated, for the device file $tmp/cal/gpu-host.json"
+fails 2 "allowed: the machine of the run" -- compare "$study" --only fsdp --measured "$tmp/run"
 works collectives "$tmp/cal/cluster-host.json" --sizes 65536
 has "$out" all_gather
 

@@ -1,11 +1,12 @@
 #!/bin/sh
 # The picture of the README has the title, the peak and the step of today's program, and is the one that was drawn with
-# them; a picture of other figures, or another one in its place, is noticed.
+# them; those of report.md say what the program says; a picture of other figures, or another one in its place, is noticed.
 set -u
 : "${TESSERA:?the program}" "${TSR_SOURCE_DIR:?the source tree}"
 tmp=$(mktemp -d) || exit 1
 trap 'rm -rf "$tmp"' EXIT
 "$TSR_SOURCE_DIR/experiments/flagship/picture.sh" --check || exit 1
+"$TSR_SOURCE_DIR/experiments/guide/pictures.sh" --check || exit 1
 
 mkdir -p "$tmp/experiments/flagship" || exit 1
 for part in plots experiments/clusters experiments/models; do

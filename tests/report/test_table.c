@@ -174,9 +174,9 @@ static void test_markdown__memory_against_the_card(void **state)
     row.host_bytes = 3 * (uint64_t)TSR__GIB;
     row.pinned_bytes = 4 * (uint64_t)TSR__GIB;
     char *text = table_of("md", &row, 1);
-    assert_non_null(strstr(text,
-                           "| a\\|b        |    60.00 |    0.50 |         ? | 0.25 |     60.75 |"
-                           "  80.00 | ?    | 3.00 |   4.00 |"));
+    assert_non_null(
+        strstr(text, "| a\\|b        |        60.00 |    0.50 |         ? | 0.25 |     60.75 |"
+                     "  80.00 | ?    | 3.00 |   4.00 |"));
     assert_null(strstr(text, "peak by phase"));
     free(text);
 }

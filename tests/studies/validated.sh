@@ -140,6 +140,20 @@ works jobs "$TSR_SOURCE_DIR/experiments/topologies/two-jobs.yaml"
 has "$out" "rror of time, "
 works jobs "$TSR_SOURCE_DIR/experiments/topologies/two-jobs.yaml" --format csv
 has "$out" ',"extrapolated, no error known"'
+# The title of a file is not said of another model or cluster, which --set names.
+{ echo "title: Two layers on one DGX" && cat "$tmp/study/keys.yaml"; } >"$tmp/study/titled.yaml"
+titled() { # TITLE OPTION...
+    works compare "$tmp/study/titled.yaml" "${@:2}"
+    has "$out" "## $1"
+    checks=$((checks + 1))
+    [ "$(grep -c "Two layers" "$out")" = "$(printf '%s' "$1" | grep -c "Two layers")" ] || complain "the title of another study"
+}
+titled "Two layers on one DGX" --set batch=2
+titled "titled.yaml with cluster=dgx-a100-16, model=gpt2" --set cluster=dgx-a100-16 --set batch=2 --set model=gpt2 --set api=ddp
+titled "Mine" --set cluster=dgx-a100-16 --set title=Mine
+works compare "$tmp/study/titled.yaml" --set world=4 --out "$tmp/titled" --pictures none
+works compare "$tmp/titled/experiment.yaml"
+has "$out" "## titled.yaml with world=4"
 # No class at all is said, too.
 printf '{"classes": []}\n' >"$errors"
 line "Error of time, fully_shard on h100-sxm5-80g, one node: extrapolated, no error known."

@@ -136,17 +136,52 @@ static tsr_status apply_sets(struct tsr_experiment *experiment, const char *cons
     return TSR_OK;
 }
 
-static tsr_status read_title(struct tsr_experiment *experiment)
+/* True for "model=...", "cluster.nics=...": a key of what is trained, and on what. */
+static bool changes_subject(const char *set)
+{
+    static const char *const keys[] = {"model", "cluster",       "nodes",
+                                       "gpu",   "gpus_per_node", "world"};
+    size_t n = strcspn(set, ".=");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strlen(keys[i]) == n && !strncmp(set, keys[i], n))
+            return true;
+    return false;
+}
+
+/* The title of a file is about the model and the cluster that it names. Where a set names others,
+ * the name of the file and these sets take its place, unless a set gives a title, too. */
+static tsr_status retitle(struct tsr_experiment *experiment, const char *file,
+                          const char *const *sets, size_t n_sets)
+{
+    const char *text = NULL;
+    for (size_t i = 0; i < n_sets; i++) {
+        if (!strncmp(sets[i], "title=", 6))
+            return TSR_OK;
+        if (!changes_subject(sets[i]))
+            continue;
+        text = tsr_arena_printf(&experiment->doc.arena, "%s%s%s", text ? text : file,
+                                text ? ", " : " with ", sets[i]);
+        if (!text)
+            return tsr_no_memory("a title");
+    }
+    if (text)
+        experiment->title = text;
+    return TSR_OK;
+}
+
+static tsr_status read_title(struct tsr_experiment *experiment, const char *const *sets,
+                             size_t n_sets)
 {
     const struct tsr_yaml_node *title = tsr_node_get(experiment->doc.root, "title");
     const char *slash = strrchr(experiment->path, '/');
-    experiment->title = slash ? slash + 1 : experiment->path;
+    const char *file = slash ? slash + 1 : experiment->path;
+    experiment->title = file;
     if (tsr_node_is_null(title))
         return TSR_OK;
     if (title->kind != TSR_NODE_SCALAR)
         return tsr_node_error(title, "title: found %s; allowed: a text", tsr_node_show(title));
     experiment->title = title->text;
-    return TSR_OK;
+    return retitle(experiment, file, sets, n_sets);
 }
 
 static tsr_status load(struct tsr_experiment *out, const char *const *sets, size_t n_sets)
@@ -160,7 +195,7 @@ static tsr_status load(struct tsr_experiment *out, const char *const *sets, size
     tsr_settings_default(&out->top);
     TSR_TRY(tsr_settings_apply(&out->doc.arena, root, "", other_keys, &out->top));
     TSR_TRY(tsr_stacks_apply(&out->stacks, out->path, &out->top));
-    TSR_TRY(read_title(out));
+    TSR_TRY(read_title(out, sets, n_sets));
     TSR_TRY(read_strategies(out));
     const struct tsr_yaml_node *sweeps = tsr_node_get(root, "sweeps");
     return tsr_node_is_null(sweeps) ? TSR_OK : tsr_experiment_sweep(out, sweeps);

@@ -134,9 +134,9 @@ static void tsr__put_table(FILE *out, const struct tsr__table_column *columns, i
 
 enum { CARD_COLUMNS = 10 };
 static const struct tsr__table_column card_columns[CARD_COLUMNS] = {
-    {"memory, GiB", true, false}, {"reserved", false, false}, {"context", false, false},
-    {"libraries", false, false},  {"NCCL", false, false},     {"known sum", false, false},
-    {"usable", false, false},     {"fits", true, false},      {"host", false, true},
+    {"memory, GiB", true, false}, {"max reserved", false, false}, {"context", false, false},
+    {"libraries", false, false},  {"NCCL", false, false},         {"known sum", false, false},
+    {"usable", false, false},     {"fits", true, false},          {"host", false, true},
     {"pinned", false, true},
 };
 
@@ -552,8 +552,7 @@ static void put_notes(FILE *out, const struct tsr_row *rows, size_t n, bool wide
     fprintf(out, "`exposed`: communication while no kernel runs.%s\n",
             wide ? " `in node`, `between`: bytes that a GPU sends inside and between nodes."
                  : " --wide has more columns.");
-    fputs("Reserved memory is the most of all phases that were "
-          "emitted; "
+    fputs("`max reserved`: the most of all phases that were emitted; "
           "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
           "rank; node: of the ranks of a node.\n`?`: unknown in the device or node file; `>`: at "
           "least.\n",
