@@ -73,7 +73,9 @@ def first_failure(results, done, parts):
 
 def signs(results):
     seen = []
-    for path in sorted(p for kind in ("txt", "log", "json") for p in glob.glob(os.path.join(results, "*." + kind))):
+    for path in sorted(p for kind in ("json", "log", "txt") for p in glob.glob(os.path.join(results, "*." + kind))):
+        if os.path.basename(path) == "advice.txt":      # what is being said
+            continue
         with open(path, errors="replace") as f:
             text = f.read()
         seen += [f"{meaning} ({os.path.basename(path)})" for pattern, meaning in SIGNS if re.search(pattern, text) and not any(meaning in s for s in seen)]
