@@ -57,10 +57,10 @@ if $thorough; then
     # Left out: what starts, emits or simulates the same hundreds of times over, long trainings, what
     # compares times, and PyTorch.
     sanitize asan all -E \
-        '^(attack\..*|torch\..*|code\.(shipped|torch)|cli\.(calibrate_host|clusters|dialects|keys|limits|memory|stacks)|conformance\.golden_host|exec\.(exact_(hashes|memory|operands)|replay)|report\.page|studies\.(diff|explain|findings|fits|questions|plan|plan_spaces|rows|published_peaks|rankings|collectives_published|overlap|parts|validate)|check\.scenarios|physics\.(published|baselines|overlap)|conformance\.closed_forms|train\.curves_.*|jobs\.(bigram|kill|fused|exported)|exec\.exact_save|cuda\.(gpu_parts|gpu_pack|golden|exact_.*|calibrate|async_save|processes))$'
+        '^(attack\..*|torch\..*|code\.(shipped|torch)|cli\.(calibrate_host|clusters|dialects|keys|limits|memory|stacks)|conformance\.golden_host|exec\.(exact_(hashes|memory|operands)|replay)|report\.page|studies\.(diff|explain|findings|fits|questions|plan|plan_spaces|rows|published_peaks|rankings|collectives_published|overlap|parts|validate)|check\.scenarios|physics\.(published|baselines|overlap)|conformance\.closed_forms|train\.curves_.*|jobs\.(bigram|kill|fused|exported)|exec\.exact_save|cuda\.(gpu_.*|kernel_table|runbook|golden|exact_.*|calibrate|async_save|processes))$'
     # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
     sanitize tsan threaded_tests -L '^(exec|world|files|train|jobs|cuda|race)$' \
-        -E '^(train\.curves_.*|jobs\.(kill|fused|bigram|exported|faults_.*|attack_files)|exec\.exact_save|cuda\.(gpus|gpu_parts|golden|exact_.*|kernels_.*|blas.*|failures|calibrate|processes.*|async_save))$'
+        -E '^(train\.curves_.*|jobs\.(kill|fused|bigram|exported|faults_.*|attack_files)|exec\.exact_save|cuda\.(gpus|gpu_.*|kernel_table|runbook|golden|exact_.*|kernels_.*|blas.*|failures|calibrate|processes.*|async_save))$'
     tsr_say "fuzzing every parser for 5 s into build-fuzz/"
     fuzzed=0
     TSR_JOBS=$((TSR_JOBS + 1)) "$TSR_TOP/tests/fuzz/run.sh" --each 5 || fuzzed=$?
