@@ -73,6 +73,19 @@ losses >"$tmp/nccl"
 close_to_host "$tmp/loopback" || complain "loopback: other losses than the host's"
 cmp -s "$tmp/loopback" "$tmp/nccl" || complain "NCCL: other losses"
 
+# A product for which cuBLASLt has no algorithm: a job of 16 bits is refused, or told at its end; a scenario, whose times
+# nobody looks at, is traced.
+gpus gpus=1,fail=cublasLtMatmulAlgoGetHeuristic:1:15
+checks=$((checks + 1))
+"$TESSERA" run "$job" --on cuda --ranks 1 --deterministic >"$out" 2>"$err" </dev/null
+[ $? = 2 ] || complain "a slow product in 16 bits is not refused"
+has "$err" "cuBLASLt has no algorithm" "allowed: with --allow-slow product"
+works run "$job" --on cuda --ranks 1 --deterministic --allow-slow product,graph --out "$tmp/slow"
+has "$err" ' products in a plain kernel (first: kernel mm: product (16, 128) x (128, 128) in bf16'
+grep -q '"slow_paths": [1-9]' "$tmp/slow/metrics.jsonl" || complain "metrics.jsonl has no slow_paths"
+works trace "$TSR_SOURCE_DIR/tests/golden-found/scenarios/m-scale-f16.json" --executor cuda -o "$tmp/scenario"
+gpus gpus=2
+
 # Graphs hold NCCL's calls, change no loss, and let the run end.
 works run "$job" --on cuda --deterministic --set train.steps=5
 losses >"$tmp/graphs"

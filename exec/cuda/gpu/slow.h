@@ -22,6 +22,7 @@ enum tsr_slow_path {
     TSR_SLOW_SCRATCH, /* a library's workspace does not fit: plain kernels compute it */
     TSR_SLOW_PATHS
 };
+#define TSR_SLOW_ALL ((1u << TSR_SLOW_PATHS) - 1)
 
 /* The slow ways that the run of a device took; only the rank's host thread uses it. `is_half` is
  * set by the first product or attention of 16 bits. n counts launches and captures: what a graph
