@@ -31,15 +31,23 @@ cp experiments/small/llama-tiny.json "$tmp"
 narrow compare "$tmp/long.yaml" --only "$long"
 has "$out" "| fsdp-with-a-"
 cp "$out" "$tmp/long"
-export COLUMNS=90
+export COLUMNS=80
 narrow compare $small --only fsdp --notes
 has "$out" "Notes" "communication while no kernel runs"
 checks=$((checks + 1))
-awk 'length($0) > 80 { n++ } END { exit n == 0 }' "$out" || complain "COLUMNS=90 is not made use of"
+awk 'length($0) > 70 { n++ } END { exit n == 0 }' "$out" || complain "COLUMNS=80 is not made use of"
 narrow compare $small --only fsdp
 has "$out" "More: --notes"
 checks=$((checks + 1))
 grep -q "communication while no kernel runs" "$out" && complain "notes without --notes"
+# One screen answers: what was simulated, the winner and why, what to do next, what is not known.
+narrow compare $flagship --only ddp,fsdp,fsdp-embed-head,fsdp-checkpoint
+has "$out" "3 of 4 fit. Fastest that fits (marked \"*\"): fsdp-embed-head. The next, fsdp," "exposed communication" \
+    "--only fsdp-embed-head --emit torch out/code" "Simulated, not run: " "rror of time" "Not known: " "More: --notes"
+checks=$((checks + 3))
+[ "$(wc -l <"$out")" -le 32 ] || complain "compare of 4 strategies has $(wc -l <"$out") lines at 80 columns"
+grep -q -e '--on sim' "$out" && complain "compare advises to simulate again"
+[ "$(grep -c '^|:' "$out")" = 1 ] || complain "compare has more than one table"
 unset COLUMNS
 works compare "$tmp/long.yaml" --only "$long" --format csv --notes
 checks=$((checks + 1))
@@ -72,7 +80,7 @@ grep -A 20 '^| fsdp-with-a-' "$tmp/long" | sed '/^$/q' | cut -d'|' -f2 | tr -d '
 has "$tmp/name" "$long"
 
 works compare experiments/own-model/one-file.yaml --wide
-has "$out" "| exposed ms |" "| in node GiB |" "| between GiB |" "| first ms |" "| host |"
+has "$out" "| reserved |" "| exposed ms |" "| in node GiB |" "| between GiB |" "| first ms |" "| host |"
 checks=$((checks + 1))
 grep -q "first ms" "$tmp/one-file" && complain "a column of --wide without it"
 works overlap $small --strategy fsdp --wide --no-what-if

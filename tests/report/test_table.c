@@ -88,12 +88,14 @@ static void check_lines(const char *format, size_t n_columns, size_t n_more)
     free(text);
 }
 
-/* The wide ones have four columns more about time and traffic, and two about the host's memory. */
+/* The wide ones have five columns more about time and traffic, and two about the host's memory; the
+ * narrow one has no rate where all steps have as many tokens. */
 static void test_markdown__lines_of_the_tables_are_aligned(void **state)
 {
     (void)state;
     check_lines("md", 8, 8);
-    check_lines("wide", 12, 10);
+    check_lines("wide", 13, 10);
+    check_lines("narrow", 7, 8);
 }
 
 /* Once something lies on the host, its columns are there without being asked for. */
@@ -118,15 +120,89 @@ static void test_markdown__says_what_to_run(void **state)
                              row_of("slow", 0.9, 50, 1)};
     char *text = table_of("wide", rows, 3);
     assert_non_null(strstr(text, "| good * "));
-    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy good --on sim\n"));
+    assert_non_null(
+        strstr(text, "tessera compare 'my file.yaml' --only good --emit torch out/code\n"));
+    assert_null(strstr(text, "tessera run"));
     assert_non_null(strstr(text, "gpu.json"));
-    assert_non_null(strstr(text, "80.00 usable"));
+    assert_non_null(strstr(text, "80.00 GiB usable"));
     assert_non_null(strstr(text, " 800.00 |"));  /* ms */
     assert_non_null(strstr(text, " 10240 |"));   /* 8192 tokens in 0.8 s */
     assert_non_null(strstr(text, " 100.00 |"));  /* exposed: an eighth of the step */
     assert_non_null(strstr(text, " 12.5 |"));    /* the same in % */
     assert_non_null(strstr(text, " 1.40 |"));    /* GiB sent: 1.5e9 bytes */
     assert_non_null(strstr(text, " 1600.00 |")); /* the first step */
+    free(text);
+}
+
+/* What trains is also run where it can be: on the machine's GPUs if there are enough, and never
+ * simulated again. */
+static void test_markdown__a_run_is_one_that_trains(void **state)
+{
+    (void)state;
+    struct tsr_study_info info = info_of();
+    struct tsr_row row = row_of("good", 0.8, 60, 1);
+    row.trains = true;
+    for (info.gpus_here = 7; info.gpus_here <= 8; info.gpus_here++) {
+        char *text = table_with(&info, "md", &row, 1);
+        assert_non_null(strstr(text, info.gpus_here == 8 ? " --strategy good --on cuda\n"
+                                                         : " --strategy good --on host\n"));
+        assert_null(strstr(text, "--on sim"));
+        free(text);
+    }
+}
+
+/* The winner is compared with the next row that answers the same question. */
+static void test_markdown__says_why_it_wins(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("good", 0.8, 60, 1), row_of("slow", 1.0, 50, 1),
+                             row_of("other", 0.9, 50, 1)};
+    rows[2].changes.kinds = TSR_CHANGES_NUMBERS;
+    rows[0].steady.compute_s = 0.6;
+    rows[1].steady.compute_s = 0.7;
+    char *text = table_of("md", rows, 3);
+    assert_non_null(strstr(text,
+                           "3 of 3 fit. Fastest that fits (marked \"*\"): good. The next, slow, "
+                           "takes 25.0 % longer: kernels 700.00 ms against 600.00, exposed "
+                           "communication 125.00 against 100.00.\n"));
+    free(text);
+    rows[1].steady.step_s = 0.8;
+    text = table_of("md", rows, 2);
+    assert_non_null(strstr(text, "good. As fast: slow.\n"));
+    free(text);
+}
+
+/* What needs other software than the reference is marked and does not win. */
+static void test_markdown__other_software_does_not_win(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("eager", 0.8, 60, 1), row_of("compiled", 0.6, 50, 1)};
+    rows[1].changes = (struct tsr_changes){TSR_CHANGES_STACK, "needs: compile"};
+    char *text = table_of("md", rows, 2);
+    assert_non_null(strstr(text, "| compiled + "));
+    assert_non_null(strstr(text, "| eager * "));
+    assert_non_null(strstr(text, "Faster, but it needs other software (+): compiled, 25.0 % less "
+                                 "time per token and GPU: needs: compile."));
+    assert_non_null(strstr(text, "`+`: needs software"));
+    free(text);
+}
+
+/* What is not known stands on the first screen. */
+static void test_markdown__says_what_is_not_known(void **state)
+{
+    (void)state;
+    struct tsr_row row = row_of("good", 0.8, 60, 1);
+    row.needed = 70 * (uint64_t)TSR__GIB;
+    row.library_bytes = -1;
+    char *text = table_of("md", &row, 1);
+    assert_non_null(strstr(text, "Simulated, not run: "));
+    assert_non_null(strstr(text, "Not known: the memory of CUDA's libraries outside the allocator "
+                                 "(good has 10.00 GiB left for it), the time of loading data."));
+    free(text);
+    row.library_bytes = 1;
+    row.usable_bytes = 0;
+    text = table_of("md", &row, 1);
+    assert_non_null(strstr(text, "Not known: how much of the card a process can use, the time"));
     free(text);
 }
 
@@ -144,8 +220,8 @@ static void test_markdown__shows_failures_and_unknowns(void **state)
     assert_non_null(strstr(text, "| NO "));
     assert_non_null(strstr(text, "| ?    |"));
     assert_non_null(strstr(text, "     ? |"));
-    assert_non_null(strstr(text, "--strategy odd"));
-    assert_null(strstr(text, "usable."));
+    assert_non_null(strstr(text, "--only odd"));
+    assert_null(strstr(text, "GiB usable"));
     free(text);
 }
 
@@ -174,9 +250,8 @@ static void test_markdown__memory_against_the_card(void **state)
     row.host_bytes = 3 * (uint64_t)TSR__GIB;
     row.pinned_bytes = 4 * (uint64_t)TSR__GIB;
     char *text = table_of("md", &row, 1);
-    assert_non_null(
-        strstr(text, "| a\\|b        |        60.00 |    0.50 |         ? | 0.25 |     60.75 |"
-                     "  80.00 | ?    | 3.00 |   4.00 |"));
+    assert_non_null(strstr(text, "| a\\|b |        60.00 |    0.50 |         ? | 0.25 |  60.75 |"
+                                 "  80.00 | ?    | 3.00 |   4.00 |"));
     assert_null(strstr(text, "peak by phase"));
     free(text);
 }
@@ -298,8 +373,8 @@ static void test_markdown__the_command_has_the_overrides(void **state)
     info.runs = &run;
     info.n_runs = 1;
     char *text = table_with(&info, "md", &row, 1);
-    assert_non_null(strstr(text, "tessera run 'my file.yaml' --strategy base --set batch=2 "
-                                 "--set 'phases=[init, it'\\''s]' --on sim\n"));
+    assert_non_null(strstr(text, "tessera compare 'my file.yaml' --only base --set batch=2 "
+                                 "--set 'phases=[init, it'\\''s]' --emit torch out/code\n"));
     free(text);
 }
 
@@ -309,7 +384,7 @@ static void test_markdown__nothing_fits(void **state)
     struct tsr_row rows[] = {row_of("a", 0.5, 100, 0), row_of("b", 0.6, 90, 0)};
     char *text = table_of("md", rows, 2);
     assert_non_null(strstr(text, "No strategy fits; the smallest, b, reserves 90.00 GiB."));
-    assert_null(strstr(text, "tessera run"));
+    assert_null(strstr(text, "--emit torch"));
     free(text);
 }
 
@@ -464,6 +539,10 @@ int main(void)
         cmocka_unit_test(test_markdown__lines_of_the_tables_are_aligned),
         cmocka_unit_test(test_markdown__the_host_is_shown_where_it_is_used),
         cmocka_unit_test(test_markdown__says_what_to_run),
+        cmocka_unit_test(test_markdown__a_run_is_one_that_trains),
+        cmocka_unit_test(test_markdown__says_why_it_wins),
+        cmocka_unit_test(test_markdown__other_software_does_not_win),
+        cmocka_unit_test(test_markdown__says_what_is_not_known),
         cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
         cmocka_unit_test(test_markdown__says_why_mfu_is_above_the_peak),
         cmocka_unit_test(test_markdown__memory_against_the_card),

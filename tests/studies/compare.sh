@@ -20,7 +20,7 @@ cp "$out" "$tmp/one.md"
 works compare "$flagship" --jobs 7
 same "$tmp/one.md" "$out"
 works compare "$flagship" --only fsdp,hsdp-2x4
-has "$out" "| fsdp" "| hsdp-2x4" "tessera run $flagship --strategy fsdp" "gpu-h100-sxm5-80g.json"
+has "$out" "| fsdp" "| hsdp-2x4" "tessera compare $flagship --only fsdp --emit torch out/code" "gpu-h100-sxm5-80g.json"
 grep -q fsdp-one-group "$out" && complain "--only shows others"
 works compare "$flagship" --only fsdp --format json
 has "$out" '"fsdp"' step_time_s
@@ -51,15 +51,16 @@ works compare "$flagship" --only ddp
 works compare "$flagship" --only ddp --set allocator.limit=card
 has "$out" "out of memory"
 
-# The command under the table repeats the row: with what --set changed, or the resolved file.
+# The command under the table repeats the row: with what --set changed, or the resolved file. It leaves the code.
+again() { sed -n "s|^    tessera compare \(.*\) out/code\$|\"$TESSERA\" compare \1 $tmp/code --wide|p" "$out"; }
 for folder in "" "$tmp/changed"; do
     works compare "$flagship" --only fsdp --wide --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder"}
     [ -s "$err" ] && complain "something on stderr"
     grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/rows"
-    command=$(sed -n "s|^    tessera run \(.*\)|\"$TESSERA\" run \1 --wide|p" "$out")
+    command=$(again)
     case $folder in
-    "") has "$out" "$flagship --strategy fsdp --set seq=4096 --set 'phases=[init, step1]' --on sim" ;;
-    *) has "$out" "$folder/experiment.yaml --strategy fsdp --on sim" ;;
+    "") has "$out" "$flagship --only fsdp --set seq=4096 --set 'phases=[init, step1]' --emit torch out/code" ;;
+    *) has "$out" "$folder/experiment.yaml --only fsdp --emit torch out/code" ;;
     esac
     checks=$((checks + 1))
     eval "$command" >"$out" 2>"$err" || complain "$command"
@@ -70,16 +71,18 @@ done
 # Time per token and GPU decides; what changes numbers or hardware never wins over what does not.
 winner() { # NAME: the row with the star, and what the command under the table runs
     checks=$((checks + 2))
-    [ "$(sed -n 's/^| \([^ ]*\) \*[~^]* *|.*/\1/p' "$out")" = "$1" ] || complain "the winner is not $1: $(grep ' \*' "$out")"
-    eval "$(sed -n "s|^    tessera run \(.*\)|\"$TESSERA\" run \1 --wide|p" "$out")" >"$tmp/run" 2>&1 || complain "the command of $1 fails"
-    row() { sed -n "s/^| $1[ *~^]*| *\([0-9.]* |.*\)/\1/p" "$2" | head -n 1 | tr -d ' '; }
+    [ "$(sed -n 's/^| \([^ ]*\) \*[+~^]* *|.*/\1/p' "$out")" = "$1" ] || complain "the winner is not $1: $(grep ' \*' "$out")"
+    rm -rf "$tmp/code"
+    eval "$(again)" >"$tmp/run" 2>&1 || complain "the command of $1 fails"
+    [ -n "$(find "$tmp/code" -name '*.py')" ] || complain "the command of $1 leaves no code"
+    row() { sed -n "s/^| $1[ *~^+]*| *\([0-9.]* |.*\)/\1/p" "$2" | head -n 1 | tr -d ' '; }
     [ "$(row "$1" "$out")" = "$(row "${1%%@*}" "$tmp/run")$(row "$1" "$tmp/run" | grep @)" ] ||
         [ "$(row "$1" "$out")" = "$(row "$1" "$tmp/run")" ] || complain "the command of $1 runs something else"
 }
 small="$flagship --set model=llama-3.2-1b --set clip=true"
 works compare $small --wide --only fsdp --set 'sweeps={batch: [1, 2]}'
 winner fsdp@batch=2
-has "$out" "by time per token and GPU (marked" "--strategy fsdp --set model=llama-3.2-1b --set clip=true --set batch=2 --on sim"
+has "$out" "by time per token and GPU (marked" "--only fsdp --set model=llama-3.2-1b --set clip=true --set batch=2 --emit torch out/code"
 works compare $small --wide --only fsdp --set 'sweeps={precision.reduce: [bf16, f32], clip: [false, true]}'
 winner fsdp@reduce=f32@clip=true
 has "$out" "| fsdp@reduce=bf16@clip=false ~ " "| fsdp@reduce=f32@clip=false ~ " "Faster, but it changes what is computed (~): fsdp@reduce=bf16@clip=false" \

@@ -133,7 +133,7 @@ equal "peak of a run" "$(value "$tmp/run.json" peak phase)" save
 equal "checkpointing is that of the step" \
     "$(value "$tmp/run.json" checkpointing activation_bytes_after_forward)" \
     "$(value "$tmp/fsdp.json" checkpointing activation_bytes_after_forward)"
-works explain "$whole" --strategy fsdp "$@" --no-what-if
+works explain "$whole" --strategy fsdp "$@" --no-what-if --notes
 has "$out" "when: save, lm_head" "Peak of each part of the run" "backward, earlier iteration" \
     "does NOT fit" "most in this part of the run"
 grep -q "save iteration" "$out" && complain "saving is no iteration"
@@ -215,9 +215,9 @@ done
 
 # The number of processes changes nothing.
 own=$TSR_SOURCE_DIR/experiments/own-model/compare.yaml
-works explain "$own" --strategy own-groups --set batch=2 --deep --jobs 1
+works explain "$own" --strategy own-groups --set batch=2 --deep --jobs 1 --notes
 cp "$out" "$tmp/one.txt"
-works explain "$own" --strategy own-groups --set batch=2 --deep --jobs 5
+works explain "$own" --strategy own-groups --set batch=2 --deep --jobs 5 --notes
 same "$out" "$tmp/one.txt"
 
 # Micro-batches: the same tokens in smaller parts; a mesh in the words that the strategy uses.
@@ -248,9 +248,9 @@ END
 
 # ---- text ----------------------------------------------------------------------------------------
 
-works explain "$flagship" --strategy fsdp --time --top 2
+works explain "$flagship" --strategy fsdp --time --top 2 --notes
 grep -Eq "Best (found )?(pair|triple)" "$out" && complain "pairs or triples without --deep"
-works explain "$flagship" --strategy fsdp --time --deep --top 2
+works explain "$flagship" --strategy fsdp --time --deep --top 2 --notes
 [ -s "$err" ] && complain "explain: something on stderr"
 gib() {
     awk "BEGIN { printf \"%.2f GiB\", $1 / 1073741824 }"
@@ -270,21 +270,29 @@ grep -q "^  no effect: .*checkpoint" "$out" && complain "checkpointing is called
 grep -Eq "^ +0 +0 .* \\+0\.0 ms" "$out" && complain "a row without any effect"
 grep -Eq "(^| )[0-9]{4,}(\.[0-9]+)? [KMGT]?i?B" "$out" && complain "four digits before the point"
 grep -q "checkpoint.every=full .*(does not fit)" "$out" && complain "less memory, and it does not fit"
-works explain "$flagship" --strategy ddp --set seq=256 --deep # parameters and states are most of it
+works explain "$flagship" --strategy ddp --set seq=256 --deep --notes # parameters and states are most of it
 has "$out" "with the same training" "api=fully_shard"
-works explain "$flagship" --strategy fsdp --no-what-if
+works explain "$flagship" --strategy fsdp --no-what-if --notes
 grep -q "What if" "$out" && complain "--no-what-if shows what-ifs"
 has "$tmp/one.txt" "What if" "Best pair, of" "layers.*"
 # Many triples of many micro-batches: a part of them, and it is said.
 grep -q "Best found triple, of [0-9]* emitted ([0-9]* possible)" "$tmp/one.txt" || complain "no number of triples"
-works explain "$TSR_SOURCE_DIR/experiments/gpt2-xl-a100/compare.yaml" --strategy fsdp --no-what-if
+works explain "$TSR_SOURCE_DIR/experiments/gpt2-xl-a100/compare.yaml" --strategy fsdp --no-what-if --notes
 has "$out" "transformer.h.*"
+
+# The first screen answers: where, of what, what lowers it, on what knowledge, what is next. Details come with --notes.
+COLUMNS=80 works explain "$whole" --strategy fsdp
+has "$out" "Peak: 66.20 GiB allocated" "68.1 %  Activation " "checkpoint.every=full" "Predicted, nothing ran" "Not known: " \
+    "--only fsdp" "--set checkpoint.every=full" "More: --notes"
+checks=$((checks + 2))
+[ "$(wc -l <"$out")" -le 36 ] || complain "explain has $(wc -l <"$out") lines at 80 columns"
+grep -q "Next-highest peaks" "$out" && complain "details without --notes"
 
 # ---- out of memory, and mistakes -----------------------------------------------------------------
 
 fails 3 "out of memory: rank 0" "do not fit" "the card less its context and NCCL 77.92 GiB" -- \
     explain "$whole" --strategy ddp --set allocator.limit=card
-works explain "$flagship" --strategy fsdp --set allocator.limit=card
+works explain "$flagship" --strategy fsdp --set allocator.limit=card --notes
 has "$out" "out of memory: attention=math" "not possible: world=16"
 fails 2 "explain: no file given" "FILE --strategy NAME" -- explain
 fails 2 "second file, b" "allowed: one" -- explain a b
@@ -302,7 +310,7 @@ printf 'model: llama-3.1-8b\nworld: 8\nseq: 128\n' >"$tmp/no-cluster.yaml"
 fails 2 "cluster" "allowed" -- explain "$tmp/no-cluster.yaml" --time
 fails 2 "slow_rank" "found 99" -- \
     explain "$flagship" --strategy fsdp --time --set sim.slow_rank=99 --set sim.slow_factor=2
-works explain "$tmp/no-cluster.yaml"
+works explain "$tmp/no-cluster.yaml" --notes
 has "$out" "the card has ?" "world=16"
 printf 'model: [\n' >"$tmp/bad.yaml"
 fails 2 "bad.yaml" -- explain "$tmp/bad.yaml"

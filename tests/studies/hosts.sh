@@ -60,7 +60,7 @@ grep -q '^| full \*' "$out" && complain "a strategy wins whose host is too small
 has "$tmp/out/summary.csv" host_required_bytes_per_node,host_steady_bytes_per_node,host_memory_bytes_per_node ",yes,no,$need,"
 has "$tmp/out/report.html" host_required_bytes_per_node
 # explain names the owners on the host, plan counts it out.
-works explain "$study" --set world=5 --strategy full --no-what-if
+works explain "$study" --set world=5 --strategy full --no-what-if --notes
 has "$out" 'node: its 4 ranks need' 'does NOT fit' 'On the host of rank 0 at its peak there (save)' 'Sharded Param'
 works explain "$study" --set world=5 --strategy pinned --no-what-if --format json
 cp "$out" "$tmp/explained.json"
@@ -73,7 +73,7 @@ assert sum(c["bytes"] for c in host["alive"]["by_category"]) == sum(o["bytes"] f
 assert alive + host["cached_bytes"] == host["node"]["rank_bytes"], host
 P
 host 100000
-works explain "$study" --set world=5 --strategy none
+works explain "$study" --set world=5 --strategy none --notes
 has "$out" 'the host is too small'
 fails 3 'plan: nothing fits' 'more memory than its host has' 'in save' -- plan "$study" --set world=5 --strategy full --set 'plan.space={batch: [1]}'
 fails 3 'plan: no batch fits' 'more memory than its host has' -- plan "$study" --set world=5 --strategy full --max batch

@@ -95,7 +95,7 @@ fails 2 "found --rank beside" -- overlap "$tmp/out/fsdp" --rank 0
 # ---- what would hide it --------------------------------------------------------------------------
 
 # shellcheck disable=SC2086
-works overlap "$far" --strategy fsdp $short --top 2 --out "$tmp/picture"
+works overlap "$far" --strategy fsdp $short --top 2 --out "$tmp/picture" --notes
 has "$out" "What would hide it" "reshard_after_forward=false" "an infinitely fast host" \
     "HSDP: replicas of a smaller group" "tensor parallelism over two GPUs" \
     "links of twice the rate" "own communicator for reduce-scatter" "batch=2" "and "
@@ -153,7 +153,7 @@ true_that "waits at the end" "$(tail -n 20 "$out" | grep -c host_wait) >= 3"
 equal "8 connections" "$(exposed stream_order_s --set sim.cuda_device_max_connections=8)" 0
 one=$(exposed stream_order_s --set sim.cuda_device_max_connections=1)
 true_that "one connection" "$one > 30"
-works overlap "$flagship" --strategy fsdp --set sim.cuda_device_max_connections=1 --top 3
+works overlap "$flagship" --strategy fsdp --set sim.cuda_device_max_connections=1 --top 3 --notes
 has "$out" "a hardware queue per stream" "stream order"
 
 # ---- a measured run ------------------------------------------------------------------------------

@@ -47,8 +47,8 @@ has "$tmp/out/fsdp/run.csv" 'time_s,place,section,phase' host_bytes,pinned_bytes
     ,load,load, ,step1,forward, ,eval,eval, ,save,save,
 [ "$(grep -v '^#' "$tmp/out/fsdp/run.csv" | awk -F, 'NR > 2 && $1 + 0 < last { bad++ }
     NR > 1 { last = $1 + 0 } END { print bad + 0 }')" = 0 ] || complain "time runs backwards"
-works sim "$flagship" --strategy fsdp --set seq=2048 --set "$all"
-has "$out" "| peak by phase, GiB" "| fsdp               | eval" "| memory, GiB" "| NCCL |"
+works sim "$flagship" --strategy fsdp --set seq=2048 --set "$all" --notes
+has "$out" "| peak by phase, GiB" "| fsdp               | eval" "| max reserved |" "| NCCL |"
 
 # Time that a save adds: copies that the host waits for, or that run beside the next step. Pinned
 # memory: a few megabytes, or the shards.

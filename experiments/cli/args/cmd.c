@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
@@ -60,6 +61,23 @@ tsr_status tsr_args_pictures(const struct tsr_args *args, enum tsr_pictures *out
     return TSR_OK;
 }
 
+/* GPUs of this machine, if the program that runs on them lies beside this one; 0: none. */
+static uint32_t count_gpus(void)
+{
+    char path[4096], device[32];
+    uint32_t n = 0;
+    ssize_t length = readlink("/proc/self/exe", path, 4000);
+    char *name = length > 0 ? (path[length] = 0, strrchr(path, '/')) : NULL;
+    if (!name)
+        return 0;
+    strcpy(name + 1, "tessera-cuda");
+    for (bool there = access(path, X_OK) == 0; there; n += there) {
+        snprintf(device, sizeof device, "/dev/nvidia%u", n);
+        there = access(device, R_OK | W_OK) == 0;
+    }
+    return n;
+}
+
 struct tsr_study_request tsr_args_request(const struct tsr_args *args)
 {
     return (struct tsr_study_request){.path = args->file,
@@ -69,6 +87,7 @@ struct tsr_study_request tsr_args_request(const struct tsr_args *args)
                                       .strategy = args->strategy,
                                       .no_traces = args->no_traces,
                                       .pictures = pictures_of(args),
+                                      .gpus_here = count_gpus(),
                                       .out = args->out};
 }
 

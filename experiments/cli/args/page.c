@@ -11,7 +11,7 @@
 
 enum { MAX_CELLS = 32, LEAST_CELL = 7, SEPARATOR = 3 /* "| " and " " */ };
 
-enum { MIN_COLUMNS = 60, MAX_COLUMNS = 120, PIPE_COLUMNS = 100 };
+enum { MIN_COLUMNS = 60, ROOMY_COLUMNS = 96, PIPE_COLUMNS = 100, MAX_COLUMNS = 120 };
 
 size_t tsr_page_columns(void)
 {
@@ -448,4 +448,10 @@ tsr_status tsr_usage_show(const struct tsr_usage *usage)
 const char *tsr_page_format(const struct tsr_args *args)
 {
     return args->wide && !strcmp(args->format, "md") ? "wide" : args->format;
+}
+
+const char *tsr_page_format_narrow(const struct tsr_args *args)
+{
+    const char *format = tsr_page_format(args);
+    return !strcmp(format, "md") && tsr_page_columns() < ROOMY_COLUMNS ? "narrow" : format;
 }

@@ -20,7 +20,7 @@ static tsr_status report(const struct tsr_args *args, const struct tsr_study *st
 {
     struct tsr_page page;
     TSR_TRY(tsr_page_begin(args, &page));
-    TSR_TRY(tsr_page_end(&page, tsr_report_table(page.out, page.notes, tsr_page_format(args),
+    TSR_TRY(tsr_page_end(&page, tsr_report_table(page.out, page.notes, tsr_page_format_narrow(args),
                                                  &study->info, row, 1)));
     tsr_study_notes(study);
     if (args->out)

@@ -17,7 +17,7 @@ static tsr_status print(const struct tsr_args *args, const struct tsr_study_info
     struct tsr_page page;
     TSR_TRY(tsr_page_begin(args, &page));
     return tsr_page_end(
-        &page, tsr_report_table(page.out, page.notes, tsr_page_format(args), info, rows, n));
+        &page, tsr_report_table(page.out, page.notes, tsr_page_format_narrow(args), info, rows, n));
 }
 
 static tsr_status compare(const struct tsr_args *args, struct tsr_study *study)

@@ -162,9 +162,18 @@ static void print_sections(FILE *out, const json_t *sections)
     }
 }
 
-static void print_peak(FILE *out, const json_t *report)
+/* The host's lines belong to the answer if it decides, or holds more than inputs and losses. */
+static bool host_matters(const json_t *host)
 {
-    const json_t *peak = json_object_get(report, "peak");
+    const json_t *node = json_object_get(host, "node");
+    return !strcmp(tsr_json_text(node, "verdict"), "no") ||
+           tsr_json_int(host, "host_bytes") + tsr_json_int(host, "pinned_bytes") >=
+               LEAST_HOST_BYTES;
+}
+
+static void print_peak(FILE *out, FILE *notes, const json_t *report)
+{
+    const json_t *peak = json_object_get(report, "peak"), *host = json_object_get(report, "host");
     char allocated[TEXT_BYTES], reserved[TEXT_BYTES], requested[TEXT_BYTES];
     fprintf(out, "%s", tsr_json_text(report, "model"));
     if (*tsr_json_text(report, "cluster"))
@@ -176,18 +185,19 @@ static void print_peak(FILE *out, const json_t *report)
             bytes_of(peak, "reserved_bytes", reserved));
     fprintf(out, "  when: ");
     print_when(out, peak);
-    fprintf(out, "\n  what: %s, %s requested (instruction %" JSON_INTEGER_FORMAT ")\n",
+    fputc('\n', out);
+    fprintf(notes, "The peak\n  what: %s, %s requested (instruction %" JSON_INTEGER_FORMAT ")\n",
             *tsr_json_text(peak, "category") ? tsr_json_text(peak, "category")
                                              : "the level at the start",
             bytes_of(peak, "requested_bytes", requested), tsr_json_int(peak, "instruction"));
-    fprintf(out,
+    fprintf(notes,
             "  whose: rank %" JSON_INTEGER_FORMAT ", class %" JSON_INTEGER_FORMAT
             " of %" JSON_INTEGER_FORMAT "\n",
             tsr_json_int(peak, "rank"), tsr_json_int(peak, "rank_class") + 1,
             tsr_json_int(peak, "rank_classes"));
-    print_iterations(out, json_object_get(report, "iterations"));
+    print_iterations(notes, json_object_get(report, "iterations"));
     print_card(out, json_object_get(report, "card"));
-    print_host(out, json_object_get(report, "host"));
+    print_host(host_matters(host) ? out : notes, host);
 }
 
 /* ---- what is alive --------------------------------------------------------------------------- */
@@ -314,6 +324,51 @@ static void print_owned(FILE *out, const char *where, const json_t *alive, size_
         return;
     fprintf(out, "\nModules that own the activations\n");
     print_owners(out, modules, "Activation", 2 * top, &widths);
+}
+
+/* The first owner of a category: the largest. */
+static const json_t *largest_owner(const json_t *alive, const char *category)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(alive, "owners"), i, row)
+    {
+        if (!strcmp(tsr_json_text(row, "category"), category))
+            return row;
+    }
+    return NULL;
+}
+
+/* The categories that matter, each with its largest owner. */
+static void print_alive(FILE *out, const json_t *alive)
+{
+    size_t i, n_more = 0;
+    json_int_t more = 0;
+    json_t *row;
+    char bytes[TEXT_BYTES], part[TEXT_BYTES], many[96];
+    fprintf(out, "\nAlive at the peak: %s, by category, with the largest owner\n",
+            bytes_of(alive, "bytes", bytes));
+    json_array_foreach(json_object_get(alive, "by_category"), i, row)
+    {
+        const char *category = tsr_json_text(row, "category");
+        double share = json_real_value(json_object_get(row, "share"));
+        const json_t *owner = largest_owner(alive, category);
+        if (share < 0.01 || !owner) {
+            more += tsr_json_int(row, "bytes");
+            n_more++;
+            continue;
+        }
+        owners_text(owner, many, sizeof many);
+        fprintf(out, "  %10s  %4.1f %%  %-16s  %s", bytes_of(row, "bytes", bytes), 100 * share,
+                category, tsr_json_text(owner, "owner"));
+        if (tsr_json_int(owner, "owners") > 1)
+            fprintf(out, ", %s", many);
+        else if (tsr_json_int(owner, "bytes") < tsr_json_int(row, "bytes"))
+            fprintf(out, ", %s", bytes_of(owner, "bytes", part));
+        fputc('\n', out);
+    }
+    if (n_more)
+        fprintf(out, "  %10s  in %zu more\n", tsr_bytes_text((double)more, bytes), n_more);
 }
 
 /* Shows what the fullest rank holds on its host. */
@@ -471,21 +526,41 @@ static void print_allocator(FILE *out, const json_t *a)
     }
 }
 
-/* `top`: rows of each table at most. */
-static void tsr_explain_print(FILE *out, const json_t *report, size_t top)
+/* What the figures rest on, and what is not known. */
+static void print_trust(FILE *out, const json_t *report)
+{
+    const json_t *card = json_object_get(report, "card");
+    fputs(
+        "\nPredicted, nothing ran: the step's program is emitted and PyTorch's allocator replayed "
+        "on it.\n",
+        out);
+    if (!json_is_integer(json_object_get(card, "library_bytes")))
+        fputs("Not known: the memory of CUDA's libraries outside the allocator (`libraries ?`).\n",
+              out);
+}
+
+/* `top`: rows of each table at most. The answer goes to `out`, all else to `notes`. */
+static void tsr_explain_print(FILE *out, FILE *notes, const json_t *report, size_t top)
 {
     const json_t *sections = json_object_get(report, "sections");
-    print_peak(out, report);
+    const json_t *what_if = json_object_get(report, "what_if");
+    print_peak(out, notes, report);
     if (sections)
         print_sections(out, sections);
-    print_owned(out, "Alive at the peak", json_object_get(report, "alive"), top);
-    print_host_owners(out, json_object_get(report, "host"), top);
+    print_alive(out, json_object_get(report, "alive"));
+    if (what_if)
+        tsr_explain_print_what_if(out, what_if, top);
+    print_trust(out, report);
+    print_owned(notes, "Alive at the peak", json_object_get(report, "alive"), top);
+    print_host_owners(notes, json_object_get(report, "host"), top);
     bool is_step = tsr_json_int(json_object_get(report, "peak"), "iteration_number") >= 0;
-    print_unsharded(out, json_object_get(report, "unsharded"), is_step, top);
-    print_checkpointing(out, json_object_get(report, "checkpointing"));
-    print_phases(out, json_object_get(report, "phases"));
-    print_next(out, json_object_get(report, "next_peaks"), top);
-    print_allocator(out, json_object_get(report, "allocator"));
+    print_unsharded(notes, json_object_get(report, "unsharded"), is_step, top);
+    print_checkpointing(notes, json_object_get(report, "checkpointing"));
+    print_phases(notes, json_object_get(report, "phases"));
+    print_next(notes, json_object_get(report, "next_peaks"), top);
+    print_allocator(notes, json_object_get(report, "allocator"));
+    if (what_if)
+        tsr_explain_print_what_if(notes, what_if, 0);
 }
 
 /* ---- the command ----------------------------------------------------------------------------- */
@@ -495,19 +570,16 @@ static const char *const formats[] = {"text", "json", NULL};
 static tsr_status put(const struct tsr_args *args, const struct tsr_study_info *times,
                       const struct tsr_page *page, json_t *report)
 {
-    const json_t *what_if = json_object_get(report, "what_if");
     FILE *out = page->out;
     if (!strcmp(args->format, "json"))
         return tsr_print_report(out, report);
     if (!tsr_json_show(report))
         return tsr_no_memory("the report");
-    tsr_explain_print(out, report, (size_t)args->top);
-    if (what_if)
-        tsr_explain_print_what_if(out, what_if);
-    if (times->time_sources) {
-        fputc('\n', out);
+    tsr_explain_print(out, page->notes, report, (size_t)args->top);
+    if (times->time_sources)
         tsr_put_validated(page->out, page->notes, times);
-    }
+    tsr_print_change_next(out, args, tsr_json_text(report, "strategy"),
+                          tsr_explain_first_change(json_object_get(report, "what_if")));
     return TSR_OK;
 }
 

@@ -3,8 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "experiments/cli/args/args.h"
 #include "experiments/cli/inspect/inspect.h"
 #include "experiments/cli/studies/text.h"
+#include "experiments/study/base/literals.h"
 
 enum { TEXT_BYTES = 32, HOST_BYTES = 64 };
 
@@ -135,7 +137,34 @@ static void print_list(FILE *out, const char *title, const json_t *rows, const j
         fprintf(out, "\n");
 }
 
-static void print_rows(FILE *out, const json_t *what_if)
+/* A row of the table, which lowers or raises something. */
+static bool is_listed(const json_t *row, const json_t *base)
+{
+    return json_is_null(json_object_get(row, "failure")) && !tsr_json_flag(row, "already_set") &&
+           !has_no_effect(row, base) && !only_larger(row, base);
+}
+
+/* It lowers the peak, fits, and neither numbers nor the number of GPUs are other ones. */
+static bool lowers(const json_t *row, const json_t *base)
+{
+    return is_listed(row, base) && tsr_json_int(row, "saves_allocated_bytes") > 0 &&
+           !*effect_text(row) && !json_is_false(json_object_get(row, "fits"));
+}
+
+const json_t *tsr_explain_first_change(const json_t *what_if)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(what_if, "rows"), i, row)
+    {
+        if (lowers(row, json_object_get(what_if, "base")))
+            return row;
+    }
+    return NULL;
+}
+
+/* The first `top` rows; 0: all, and the lists of what is in no row. */
+static void print_rows(FILE *out, const json_t *what_if, size_t top)
 {
     const json_t *rows = json_object_get(what_if, "rows"), *base = json_object_get(what_if, "base");
     size_t i;
@@ -143,12 +172,22 @@ static void print_rows(FILE *out, const json_t *what_if)
     bool timed = json_is_real(json_object_get(base, "step_s"));
     fprintf(out, "  %11s %11s %11s%s  change\n", "allocated", "reserved", "then",
             timed ? "   step time" : "");
+    size_t shown = 0, more = 0;
     json_array_foreach(rows, i, row)
     {
-        if (json_is_null(json_object_get(row, "failure")) && !tsr_json_flag(row, "already_set") &&
-            !has_no_effect(row, base) && !only_larger(row, base))
-            print_change(out, row, base);
+        if (!is_listed(row, base))
+            continue;
+        if (top && shown == top) {
+            more++;
+            continue;
+        }
+        print_change(out, row, base);
+        shown++;
     }
+    if (more)
+        fprintf(out, "  and %zu more, and what has no effect: --notes\n", more);
+    if (top)
+        return;
     json_array_foreach(rows, i, row)
     {
         char changes[256];
@@ -186,13 +225,41 @@ static void print_best(FILE *out, const json_t *what_if, const char *key, const 
     }
 }
 
-void tsr_explain_print_what_if(FILE *out, const json_t *what_if)
+void tsr_explain_print_what_if(FILE *out, const json_t *what_if, size_t top)
 {
     fprintf(out,
             "\nWhat if: change of the steady peaks; each row is an emission of its own "
             "(%" JSON_INTEGER_FORMAT " in all)\n",
             tsr_json_int(what_if, "emissions"));
-    print_rows(out, what_if);
+    print_rows(out, what_if, top);
     print_best(out, what_if, "pairs", "pair");
     print_best(out, what_if, "triples", "triple");
+}
+
+/* ---- what to do next ------------------------------------------------------------------------- */
+
+void tsr_print_change_next(FILE *out, const struct tsr_args *args, const char *strategy,
+                           const json_t *change)
+{
+    const json_t *sets = json_object_get(change, "set");
+    size_t i;
+    json_t *set;
+    if (!change)
+        return;
+    fputs("Next, what", out);
+    json_array_foreach(sets, i, set) fprintf(out, " %s", json_string_value(set));
+    fputs(" changes in time and memory:\n\n    tessera compare ", out);
+    tsr__put_word(out, args->file);
+    fputs(" --only ", out);
+    tsr__put_word(out, strategy);
+    for (size_t k = 0; k < args->n_sets; k++) {
+        fputs(" --set ", out);
+        tsr__put_word(out, args->sets[k]);
+    }
+    json_array_foreach(sets, i, set)
+    {
+        fputs(" --set ", out);
+        tsr__put_word(out, json_string_value(set));
+    }
+    fputc('\n', out);
 }

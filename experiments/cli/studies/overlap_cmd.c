@@ -16,6 +16,7 @@
 #include "experiments/study/report/validated.h"
 #include "experiments/study/simulate/open.h"
 #include "experiments/study/study.h"
+#include "sim/base/text.h"
 #include "sim/figures/overlap.h"
 
 /* ---- as text --------------------------------------------------------------------------------- */
@@ -152,7 +153,7 @@ static void print_all_reasons(FILE *out, const json_t *report, bool wide)
     print_reasons(out, total, reasons);
 }
 
-static void print_totals(FILE *out, const json_t *report, bool wide)
+static void print_totals(FILE *out, FILE *notes, const json_t *report, bool wide)
 {
     size_t i;
     json_t *kind;
@@ -160,7 +161,9 @@ static void print_totals(FILE *out, const json_t *report, bool wide)
             "hidden", "exposed");
     json_array_foreach(json_object_get(report, "kinds"), i, kind) print_total(out, kind);
     print_total(out, json_object_get(report, "total"));
-    print_all_reasons(out, report, wide);
+    /* One reason is said with each collective. */
+    unsigned reasons = shown_reasons(json_object_get(report, "total"), wide);
+    print_all_reasons(reasons & (reasons - 1) ? out : notes, report, wide);
     double beside = ms(json_object_get(report, "total"), "beside_s");
     if (beside >= 0.005)
         fprintf(out, "  %.2f ms more are exposed beside another collective, which is charged\n",
@@ -294,33 +297,80 @@ static void print_no_effect(FILE *out, const json_t *what_if)
         fprintf(out, "\n");
 }
 
-static void print_what_if(FILE *out, const json_t *what_if)
+/* It is faster, fits, and changes neither numbers nor the batch. */
+static const json_t *first_change(const json_t *what_if)
 {
     size_t i;
+    json_t *row;
+    json_array_foreach(json_object_get(what_if, "rows"), i, row)
+    {
+        if (json_is_null(json_object_get(row, "failure")) && !*effect_text(row) &&
+            seconds(row, "gain_share") >= 5e-4 && json_is_true(json_object_get(row, "fits")))
+            return row;
+    }
+    return NULL;
+}
+
+/* It is a setting, and fits. */
+static bool is_possible(const json_t *row)
+{
+    return strcmp(tsr_json_text(row, "effect"), "imagined") != 0 &&
+           !json_is_false(json_object_get(row, "fits"));
+}
+
+/* The first `top` changes that are possible; 0: all, and those without effect. */
+static void print_what_if(FILE *out, const json_t *what_if, size_t top)
+{
+    size_t i, shown = 0, more = 0;
     json_t *row;
     fprintf(out, "\nWhat would hide it: each change simulated, most tokens per second first\n");
     fprintf(out, "  %9s %11s %11s  %s\n", "tokens/s", "step ms", "exposed ms", "change");
     json_array_foreach(json_object_get(what_if, "rows"), i, row)
     {
-        if (!has_no_effect(row, what_if))
-            print_change(out, row);
+        if (has_no_effect(row, what_if))
+            continue;
+        if (top && (shown == top || !is_possible(row))) {
+            more++;
+            continue;
+        }
+        print_change(out, row);
+        shown++;
     }
-    print_no_effect(out, what_if);
+    if (more)
+        fprintf(out, "  and %zu more, bounds and what does not fit among them: --notes\n", more);
+    if (!top)
+        print_no_effect(out, what_if);
 }
 
-static void tsr_overlap_print(FILE *out, const json_t *report, size_t top, bool wide)
+static void tsr_overlap_print(FILE *out, FILE *notes, const json_t *report, size_t top, bool wide)
 {
     const json_t *what_if = json_object_get(report, "what_if");
     print_head(out, report);
-    print_totals(out, report, wide);
+    print_totals(out, notes, report, wide);
     print_collectives(out, report, top, wide);
-    if (what_if)
-        print_what_if(out, what_if);
+    if (!what_if)
+        return;
+    print_what_if(out, what_if, top);
+    print_what_if(notes, what_if, 0);
 }
 
 /* ---- output ------------------------------------------------------------------------------ */
 
 static const char *const formats[] = {"text", "json", "csv", NULL};
+
+/* What the times rest on, and what is not known. */
+static void put_trust(const struct tsr_page *page, const struct tsr_study_info *info)
+{
+    struct tsr_study_info errors = *info;
+    errors.time_sources = NULL; /* a note */
+    fprintf(page->out, "\nSimulated, not run: a replay for the device file %s.\n",
+            tsr_show_line(info->device_file).text);
+    tsr_put_validated(page->out, page->notes, &errors);
+    fputs("Not known: other traffic on the links (sim.traffic), the time of loading data.\n",
+          page->out);
+    if (info->time_sources)
+        fprintf(page->notes, "Times come from %s.\n", info->time_sources);
+}
 
 static tsr_status put(const struct tsr_args *args, const struct tsr_study_info *info,
                       const struct tsr_page *page, json_t *report)
@@ -329,11 +379,12 @@ static tsr_status put(const struct tsr_args *args, const struct tsr_study_info *
         return tsr_print_report(page->out, report);
     if (!tsr_json_show(report))
         return tsr_no_memory("the report");
-    tsr_overlap_print(page->out, report, (size_t)args->top, args->wide);
-    if (info) {
-        fputc('\n', page->out);
-        tsr_put_validated(page->out, page->notes, info);
-    }
+    tsr_overlap_print(page->out, page->notes, report, (size_t)args->top, args->wide);
+    if (info)
+        put_trust(page, info);
+    if (args->strategy)
+        tsr_print_change_next(page->out, args, args->strategy,
+                              first_change(json_object_get(report, "what_if")));
     return TSR_OK;
 }
 

@@ -40,6 +40,17 @@ static inline const char *tsr_verdict_remark(const json_t *row)
                                          : "";
 }
 
-void tsr_explain_print_what_if(FILE *out, const json_t *what_if);
+/* Prints the what-ifs: the first `top` of those that change something, or with 0 all of them, and
+ * lists of the others. */
+void tsr_explain_print_what_if(FILE *out, const json_t *what_if, size_t top);
+/* Returns the first what-if that lowers the peak, fits, and trains the same on as many GPUs; NULL:
+ * none does. Borrowed. */
+const json_t *tsr_explain_first_change(const json_t *what_if);
+
+struct tsr_args;
+/* Prints what to do next: the command that compares the strategy with a change, a row of what-ifs
+ * with "set"; nothing for NULL. */
+void tsr_print_change_next(FILE *out, const struct tsr_args *args, const char *strategy,
+                           const json_t *change);
 
 #endif

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* All texts are borrowed for as long as what was opened with the request; NULL: not given. */
 /* What is drawn: .svg and .png, .svg alone, nothing. */
@@ -22,8 +23,10 @@ struct tsr_study_request {
     const char *strategy; /* only this one */
     bool no_traces;       /* no traces and snapshots among the files */
     enum tsr_pictures pictures;
-    const char *out; /* the folder that files will be written to: they name the resolved
-                        experiment there where sets change the file */
+    uint32_t gpus_here; /* GPUs of this machine that `run --on cuda` can use, for what reports
+                           suggest; 0: none */
+    const char *out;    /* the folder that files will be written to: they name the resolved
+                           experiment there where sets change the file */
 };
 
 #endif

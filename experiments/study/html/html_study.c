@@ -6,6 +6,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/html/html.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/report_answer.h"
 #include "experiments/study/report/report_text.h"
 
 struct study {
@@ -47,6 +48,20 @@ static json_t *run_command(const struct study *study, const struct tsr_row *row,
     return value;
 }
 
+/* What to do with a row next: the command that writes its code. */
+static json_t *next_command(const struct study *study, const struct tsr_row *row)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *stream = row->measured ? NULL : open_memstream(&text, &n);
+    if (!stream)
+        return row->measured ? json_null() : NULL;
+    tsr__put_next(stream, study->info, row, NULL);
+    json_t *value = fclose(stream) == 0 ? tsr_html_text(text) : NULL;
+    free(text);
+    return value;
+}
+
 static json_t *compare_command(const struct study *study)
 {
     const struct tsr_study_info *info = study->info;
@@ -72,10 +87,7 @@ static bool add_marks(const struct study *study, json_t *page)
              json_object_set_new(row, "is_best", json_boolean((int)i == best)) == 0 &&
              json_object_set_new(row, "measured", json_boolean(mixed && study->rows[i].measured)) ==
                  0 &&
-             json_object_set_new(row, "command",
-                                 run_command(study, &study->rows[i],
-                                             study->rows[i].trains ? " --on host" : " --on sim")) ==
-                 0;
+             json_object_set_new(row, "command", next_command(study, &study->rows[i])) == 0;
     }
     return ok;
 }

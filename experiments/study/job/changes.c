@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/config/needs.h"
 #include "experiments/study/config/settings.h"
 
 /* Keys of the software are left out of sim.*: a user may choose them freely. */
@@ -107,6 +108,14 @@ tsr_status tsr_changes_of(const struct tsr_settings *settings, uint32_t world,
     free(values);
     if (status != TSR_OK)
         return status;
+    /* That the API is another one is what a comparison asks for: no need of its own here. */
+    unsigned needs = tsr_needs_of(settings) & ~tsr_needs_of(reference);
+    if (needs) {
+        char words[96];
+        tsr_needs_words(needs, words, sizeof words);
+        out->kinds |= TSR_CHANGES_STACK;
+        add_words(out, "needs", words);
+    }
     if (world != reference_world) {
         char ranks[16];
         snprintf(ranks, sizeof ranks, "%" PRIu32, world);

@@ -1,5 +1,6 @@
-/* changes.h: what a strategy changes beside its speed: the numbers that it computes, or what it
- * runs on. A faster one of that kind is no better one: reports name it and do not star it. */
+/* changes.h: what a strategy changes beside its speed: the software that it needs, the numbers that
+ * it computes, or what it runs on. A faster one of that kind is no better one: reports name it and
+ * do not star it. */
 #ifndef TSR_STUDY_CHANGES_H
 #define TSR_STUDY_CHANGES_H
 
@@ -8,9 +9,10 @@
 struct tsr_settings;
 
 enum tsr_change {
-    TSR_CHANGES_NUMBERS = 1,  /* another model, sequence, precision or optimizer, no clipping */
-    TSR_CHANGES_HARDWARE = 2, /* another cluster, card or number of GPUs, or other conditions */
-    TSR_ALL_CHANGES = 3
+    TSR_CHANGES_STACK = 1,    /* it needs code or a package that the reference does not (needs.h) */
+    TSR_CHANGES_NUMBERS = 2,  /* another model, sequence, precision or optimizer, no clipping */
+    TSR_CHANGES_HARDWARE = 4, /* another cluster, card or number of GPUs, or other conditions */
+    TSR_ALL_CHANGES = 7
 };
 
 /* Plain data. */

@@ -166,6 +166,7 @@ struct tsr_study_info {
     bool no_traces;            /* the files of a strategy are without trace and snapshot */
     bool measured;             /* times are those of a run, not of a simulation */
     uint32_t cores;            /* of the machine that ran; 0: it ran on GPUs, or not at all */
+    uint32_t gpus_here;        /* GPUs of this machine that the program can run on; 0: none */
     const char *time_sources;  /* of kernels and collectives, in words; NULL: nothing is said */
     const struct tsr_validated *validated; /* [n_validated] classes that occur in the study */
     size_t n_validated;

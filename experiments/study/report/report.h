@@ -13,8 +13,9 @@
 #include "experiments/study/job/result.h"
 
 /* Prints the comparison: "md" for people (also valid Markdown), "wide" the same with all columns,
- * "csv" and "json" for programs (SI base units, stable names). What explains a report for people
- * goes to `notes`, a line for each note. Errors: also TSR_ECONFIG for another format. */
+ * "narrow" with few, "csv" and "json" for programs (SI base units, stable names). What explains a
+ * report for people goes to `notes`, a line for each note. Errors: also TSR_ECONFIG for another
+ * format. */
 tsr_status tsr_report_table(FILE *out, FILE *notes, const char *format,
                             const struct tsr_study_info *info, const struct tsr_row *rows,
                             size_t n) TSR_MUST_USE;

@@ -300,7 +300,8 @@ static struct tsr__label *labels_of(const struct study *study, const struct fram
 static tsr_status write_compare(FILE *out, const void *user)
 {
     static const char *const aligns[] = {"left", "center", "right"};
-    static const char *const changes[] = {"none", "numbers", "hardware", "both"};
+    static const char *const changes[TSR_ALL_CHANGES + 1] = {
+        "none", "stack", "numbers", "both", "hardware", "both", "both", "both"};
     const struct study *study = user;
     struct frame f = frame_of(study);
     size_t *owner = owners_of(study, &f);

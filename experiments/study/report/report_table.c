@@ -11,6 +11,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/job/result.h"
 #include "experiments/study/report/report.h"
+#include "experiments/study/report/report_answer.h"
 #include "experiments/study/report/report_fits.h"
 #include "experiments/study/report/report_text.h"
 #include "experiments/study/report/validated.h"
@@ -134,9 +135,9 @@ static void tsr__put_table(FILE *out, const struct tsr__table_column *columns, i
 
 enum { CARD_COLUMNS = 10 };
 static const struct tsr__table_column card_columns[CARD_COLUMNS] = {
-    {"memory, GiB", true, false}, {"max reserved", false, false}, {"context", false, false},
-    {"libraries", false, false},  {"NCCL", false, false},         {"known sum", false, false},
-    {"usable", false, false},     {"fits", true, false},          {"host", false, true},
+    {"GiB", true, false},        {"max reserved", false, false}, {"context", false, false},
+    {"libraries", false, false}, {"NCCL", false, false},         {"needed", false, false},
+    {"usable", false, false},    {"fits", true, false},          {"host", false, true},
     {"pinned", false, true},
 };
 
@@ -163,6 +164,19 @@ static void walk_card(struct tsr__table *table, const struct tsr_row *rows, size
         tsr__cell_gib(cells[9], (int64_t)r->pinned_bytes);
         tsr__table_row(table, (const tsr__cell *)cells);
     }
+}
+
+/* True if a rank holds memory on its host that is worth a column, or has too little. */
+static bool uses_host(const struct tsr_row *rows, size_t n)
+{
+    const double least = TSR__GIB / 200; /* shown as 0.01 */
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_row *r = &rows[i];
+        if (!r->failure[0] && ((double)(r->host_bytes + r->pinned_bytes) >= least ||
+                               r->node_host.verdict == TSR_HOST_TOO_SMALL))
+            return true;
+    }
+    return false;
 }
 
 enum { HOST_COLUMNS = 8 };
@@ -196,39 +210,35 @@ static void walk_host(struct tsr__table *table, const struct tsr_row *rows, size
     }
 }
 
-static void put_host(FILE *out, const struct tsr_row *rows, size_t n)
+static bool any_host(const struct tsr_row *rows, size_t n)
 {
-    bool any = false;
     for (size_t i = 0; i < n; i++)
-        any = any || (!rows[i].failure[0] && rows[i].node_host.ranks);
-    if (!any)
+        if (!rows[i].failure[0] && rows[i].node_host.ranks)
+            return true;
+    return false;
+}
+
+/* Shows what the ranks of a node hold on its host, where strategies use it. */
+static void tsr__put_hosts(FILE *out, const struct tsr_row *rows, size_t n, bool wide)
+{
+    if (!any_host(rows, n) || (!wide && !uses_host(rows, n)))
         return;
     tsr__put_table(out, host_columns, HOST_COLUMNS, 0, walk_host, rows, n);
     fputc('\n', out);
 }
 
-/* The tables below the comparison: what takes the memory of the card and of the host; and, of the
- * runs that ask for it, the peak of each section. */
+/* The table of what takes the memory of the card, part by part. */
 static void tsr__put_card(FILE *out, const struct tsr_row *rows, size_t n, bool wide)
 {
-    const double least = TSR__GIB / 200; /* shown as 0.01 */
-    bool any = false, uses_host = false;
-    for (size_t i = 0; i < n; i++) {
-        const struct tsr_row *r = &rows[i];
-        any = any || !r->failure[0];
-        bool is_much = (double)(r->host_bytes + r->pinned_bytes) >= least;
-        bool is_short = r->node_host.verdict == TSR_HOST_TOO_SMALL;
-        uses_host = uses_host || (!r->failure[0] && (is_much || is_short));
-    }
+    bool any = false;
+    for (size_t i = 0; i < n; i++)
+        any = any || !rows[i].failure[0];
     if (!any)
         return;
     /* Something is offloaded: then the host's memory belongs to the answer. */
-    unsigned left_out = wide || uses_host ? 0 : wide_columns(card_columns, CARD_COLUMNS);
+    unsigned left_out = wide || uses_host(rows, n) ? 0 : wide_columns(card_columns, CARD_COLUMNS);
     tsr__put_table(out, card_columns, CARD_COLUMNS, left_out, walk_card, rows, n);
     fputc('\n', out);
-    if (!left_out)
-        put_host(out, rows, n);
-    tsr__put_fits(out, rows, n);
 }
 
 /* ---- memory by section ----------------------------------------------------------------------- */
@@ -325,17 +335,17 @@ static void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n)
 
 /* ---- the comparison -------------------------------------------------------------------------- */
 
-enum { N_COLUMNS = 13, DEVICE_COLUMN = 12 };
+enum { TIME_COLUMN = 1, RATE_COLUMN = 2, FITS_COLUMN = 7, DEVICE_COLUMN = 13, N_COLUMNS = 14 };
 
 static const struct tsr__table_column columns[N_COLUMNS] = {
-    {"strategy", true, false},     {"step ms", false, false},    {"tokens/s/GPU", false, false},
-    {"MFU %", false, false},       {"peak GiB", false, false},   {"reserved", false, false},
-    {"fits", true, false},         {"exposed ms", false, true},  {"exposed %", false, false},
-    {"in node GiB", false, true},  {"between GiB", false, true}, {"first ms", false, true},
-    {"ranks, device", true, true},
+    {"strategy", true, false},   {"step ms", false, false},     {"tokens/s", false, false},
+    {"MFU %", false, false},     {"exposed %", false, false},   {"peak GiB", false, false},
+    {"needed", false, false},    {"fits", true, false},         {"reserved", false, true},
+    {"exposed ms", false, true}, {"in node GiB", false, true},  {"between GiB", false, true},
+    {"first ms", false, true},   {"ranks, device", true, true},
 };
 
-/* Writes bytes that a GPU sends in a step, in the unit of all other sizes. */
+/* Writes bytes in the unit of all sizes. */
 static void put_gib(tsr__cell out, uint64_t bytes)
 {
     (void)snprintf(out, TSR__CELL_BYTES, "%.2f", (double)bytes / TSR__GIB);
@@ -347,7 +357,8 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
     if (footnote)
         (void)snprintf(mark, sizeof mark, " [%d]", footnote);
     else if (best || row->changes.kinds)
-        (void)snprintf(mark, sizeof mark, " %s%s%s", best ? "*" : "",
+        (void)snprintf(mark, sizeof mark, " %s%s%s%s", best ? "*" : "",
+                       row->changes.kinds & TSR_CHANGES_STACK ? "+" : "",
                        row->changes.kinds & TSR_CHANGES_NUMBERS ? "~" : "",
                        row->changes.kinds & TSR_CHANGES_HARDWARE ? "^" : "");
     tsr__cell_name(cells[0], row->strategy, mark);
@@ -355,7 +366,7 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
         for (int c = 1; c < N_COLUMNS; c++)
             (void)snprintf(cells[c], TSR__CELL_BYTES, "-");
         if (row->failure_status == 3)
-            (void)snprintf(cells[6], TSR__CELL_BYTES, "NO");
+            (void)snprintf(cells[FITS_COLUMN], TSR__CELL_BYTES, "NO");
         return;
     }
     const struct tsr_metrics *m = &row->steady;
@@ -364,23 +375,28 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
     (void)snprintf(cells[2], TSR__CELL_BYTES, step > 0 ? "%.0f" : "?",
                    step > 0 ? (double)row->tokens_per_rank / step : 0.0);
     (void)snprintf(cells[3], TSR__CELL_BYTES, row->mfu >= 0 ? "%.1f" : "?", row->mfu * 100);
-    (void)snprintf(cells[4], TSR__CELL_BYTES, "%.2f", (double)row->peak_allocated / TSR__GIB);
-    (void)snprintf(cells[5], TSR__CELL_BYTES, "%.2f", (double)row->peak_reserved / TSR__GIB);
-    (void)snprintf(cells[6], TSR__CELL_BYTES, "%s", tsr__fits_text(row));
-    (void)snprintf(cells[7], TSR__CELL_BYTES, "%.2f", m->exposed_s * 1e3);
-    (void)snprintf(cells[8], TSR__CELL_BYTES, step > 0 ? "%.1f" : "?",
+    (void)snprintf(cells[4], TSR__CELL_BYTES, step > 0 ? "%.1f" : "?",
                    step > 0 ? m->exposed_s / step * 100 : 0.0);
-    put_gib(cells[9], m->sent_intra);
-    put_gib(cells[10], m->sent_inter);
-    (void)snprintf(cells[11], TSR__CELL_BYTES, "%.2f", row->first.step_s * 1e3);
+    put_gib(cells[5], row->peak_allocated);
+    put_gib(cells[6], row->needed);
+    (void)snprintf(cells[FITS_COLUMN], TSR__CELL_BYTES, "%s", tsr__fits_text(row));
+    put_gib(cells[8], row->peak_reserved);
+    (void)snprintf(cells[9], TSR__CELL_BYTES, "%.2f", m->exposed_s * 1e3);
+    put_gib(cells[10], m->sent_intra);
+    put_gib(cells[11], m->sent_inter);
+    (void)snprintf(cells[12], TSR__CELL_BYTES, "%.2f", row->first.step_s * 1e3);
     (void)snprintf(cells[DEVICE_COLUMN], TSR__CELL_BYTES, "%" PRIu32 " x %s", row->world,
                    row->device);
 }
 
-/* The columns of the terminal: beside a run each row says on what it is. */
-static unsigned left_out_columns(const struct tsr_row *rows, size_t n, bool wide)
+/* The columns of the terminal: beside a run each row says on what it is. Where there is little
+ * room, of time and rate the one that ranks rows is enough. `format`: the first letter of its name.
+ */
+static unsigned left_out_columns(const struct tsr_row *rows, size_t n, char format)
 {
-    unsigned narrow = wide ? 0 : wide_columns(columns, N_COLUMNS);
+    unsigned narrow = format == 'w' ? 0 : wide_columns(columns, N_COLUMNS);
+    if (format == 'n' || (format == 'm' && tsr__is_mixed(rows, n)))
+        narrow |= 1U << (tsr__same_tokens(rows, n) ? RATE_COLUMN : TIME_COLUMN);
     unsigned device = 1U << DEVICE_COLUMN;
     return tsr__is_mixed(rows, n) ? narrow & ~device : narrow | device;
 }
@@ -395,173 +411,32 @@ static void walk_rows(struct tsr__table *table, const struct tsr_row *rows, size
     }
 }
 
-/* ---- what stands above and below ---------------------------------------------------------- */
+/* ---- notes ----------------------------------------------------------------------------------- */
 
-static uint64_t usable_of(const struct tsr_row *rows, size_t n)
+static void put_notes(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
+                      size_t n, bool wide)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (!rows[i].failure[0] && rows[i].usable_bytes)
-            return rows[i].usable_bytes;
-    }
-    return 0;
-}
-
-static void put_failures(FILE *out, const struct tsr_row *rows, size_t n)
-{
-    int footnote = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (rows[i].failure[0])
-            fprintf(out, "[%d] %s: %s%s%s\n\n", ++footnote, tsr_show(rows[i].strategy).text,
-                    tsr_show_line(rows[i].failure).text, rows[i].remedy[0] ? "; " : "",
-                    tsr_show_line(rows[i].remedy).text);
-    }
-}
-
-/* No row fits: what the smallest one would need. */
-static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
-{
-    int least = -1;
-    for (size_t i = 0; i < n; i++) {
-        if (!rows[i].failure[0] && (least < 0 || rows[i].peak_reserved < rows[least].peak_reserved))
-            least = (int)i;
-    }
-    if (least < 0) {
-        fputs("No strategy could be simulated.\n\n", out);
-        return;
-    }
-    fprintf(out, "No strategy fits; the smallest, %s, reserves %.2f GiB%s.\n\n",
-            tsr_show(rows[least].strategy).text, (double)rows[least].peak_reserved / TSR__GIB,
-            rows[least].node_host.verdict == TSR_HOST_TOO_SMALL
-                ? ", and its ranks need more memory than their host has"
-                : "");
-}
-
-/* The command that runs a row. */
-static void put_run(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row)
-{
-    const struct tsr_run_words *run = tsr__run_of(info, row->strategy);
-    fputs("\n\n    tessera run ", out);
-    tsr__put_word(out, info->config_path);
-    fputs(" --strategy ", out);
-    tsr__put_word(out, run ? run->name : row->strategy);
-    for (size_t i = 0; run && i < run->n_set; i++) {
-        fputs(" --set ", out);
-        tsr__put_word(out, run->set[i]);
-    }
-    fputs(row->trains ? " --on host\n\n(--on host trains on this machine's cores; --on sim "
-                        "simulates again)\n\n"
-                      : " --on sim\n\n(--on host trains a small model on this machine's cores)\n\n",
-          out);
-}
-
-/* What is faster than the winner and no answer to the same question. */
-static void put_faster(FILE *out, const struct tsr_row *rows, size_t n, const struct tsr_row *best)
-{
-    static const char *const what[] = {
-        "", "it changes what is computed (~)", "it runs on something else (^)",
-        "it changes what is computed and runs on something else (~^)"};
-    for (unsigned changes = best->changes.kinds + 1; changes <= TSR_ALL_CHANGES; changes++) {
-        int at = tsr__fastest_row(rows, n, 1, changes);
-        double ratio = at < 0 ? 1 : tsr__token_s(&rows[at]) / tsr__token_s(best);
-        if (ratio < 1)
-            fprintf(out, "Faster, but %s: %s, %.1f %% less time per token and GPU: %s.\n\n",
-                    what[changes], tsr_show(rows[at].strategy).text, (1 - ratio) * 100,
-                    tsr_show_line(rows[at].changes.words).text);
-    }
-}
-
-static void put_best(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
-                     size_t n)
-{
-    int at = tsr__best_row(rows, n);
-    if (at < 0) {
-        put_none_fits(out, rows, n);
-        return;
-    }
-    const struct tsr_row *best = &rows[at];
-    fprintf(out, "%s%s (marked \"*\"): %s", best->fits > 0 ? "Fastest that fits" : "Fastest",
-            tsr__same_tokens(rows, n) ? "" : ", by time per token and GPU",
-            tsr_show(best->strategy).text);
-    if (best->changes.kinds)
-        fprintf(out, ", which changes %s (nothing fits without such a change)",
-                tsr_show_line(best->changes.words).text);
-    fputs(". This runs it:", out);
-    put_run(out, info, best);
-    put_faster(out, rows, n, best);
-}
-
-/* What the marks behind names say, where there are such. */
-static void put_marks(FILE *out, const struct tsr_row *rows, size_t n)
-{
-    static const char *const legend[] = {
-        "`~`: changes what is computed (model, sequence, precision, optimizer, clipping)",
-        "`^`: runs on other hardware, or under other conditions"};
-    unsigned kinds = 0;
-    for (size_t i = 0; i < n; i++)
-        kinds |= rows[i].failure[0] ? 0 : rows[i].changes.kinds;
-    for (unsigned k = 0; k < 2; k++)
-        if (kinds >> k & 1)
-            fprintf(out, "%s; never the winner over rows that do not.\n", legend[k]);
-}
-
-static bool has_measured(const struct tsr_row *rows, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (rows[i].measured)
-            return true;
-    return false;
-}
-
-/* Traced kernels that the cost model has no rule for. */
-static void put_unknown(FILE *out, const struct tsr_row *rows, size_t n)
-{
-    const struct tsr_row *most = NULL;
-    double share = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!rows[i].failure[0] && rows[i].unknown_s > share * rows[i].steady.step_s) {
-            most = &rows[i];
-            share = rows[i].unknown_s / rows[i].steady.step_s;
-        }
-    if (most)
-        fprintf(out,
-                "Kernels of the trace that the cost model does not know are priced by FLOP and "
-                "bytes: up to %.1f %% of the step (%s).\n",
-                100 * share, tsr_show(most->strategy).text);
-}
-
-/* Says why a utilisation is above 1: only attention that is counted and not computed can do that.
- */
-static void put_over_peak(FILE *out, const struct tsr_row *rows, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (!rows[i].failure[0] && rows[i].mfu > 1) {
-            fputs(TSR_MFU_OVER_PEAK "\n", out);
-            return;
-        }
-}
-
-static void put_notes(FILE *out, const struct tsr_row *rows, size_t n, bool wide)
-{
-    uint64_t usable = usable_of(rows, n);
-    fprintf(out, "Steady step%s. `peak`, `reserved`: allocated and reserved GiB of the fullest GPU",
-            wide ? "; `first`: the first one" : "");
-    if (usable)
-        fprintf(out, ", of %.2f usable.\n", (double)usable / TSR__GIB);
-    else
-        fputs(".\n", out);
+    if (!wide)
+        tsr__put_card(out, rows, n, false);
+    tsr_put_validated(out, out, info);
+    fprintf(out,
+            "Steady step%s. `peak`: allocated memory of the fullest GPU. `needed`: `max "
+            "reserved`, the most that the allocator holds in all phases that were emitted, with "
+            "context, libraries and NCCL, which lie outside it.\n",
+            wide ? "; `first`: the first one; `reserved`: by the allocator" : "");
     fprintf(out, "`exposed`: communication while no kernel runs.%s\n",
             wide ? " `in node`, `between`: bytes that a GPU sends inside and between nodes."
                  : " --wide has more columns.");
-    fputs("`max reserved`: the most of all phases that were emitted; "
-          "context, libraries and NCCL lie outside the allocator; host and pinned: of one "
-          "rank; node: of the ranks of a node.\n`?`: unknown in the device or node file; `>`: at "
-          "least.\n",
-          out);
+    fputs(
+        "host and pinned: of one rank; "
+        "node: of the ranks of a node.\n`?`: unknown in the device or node file; `>`: at least.\n",
+        out);
 }
 
 static void put_markdown(FILE *out, FILE *notes, const struct tsr_study_info *info,
-                         const struct tsr_row *rows, size_t n, bool wide)
+                         const struct tsr_row *rows, size_t n, char format)
 {
+    bool wide = format == 'w';
     if (info->title && info->title[0])
         fprintf(out, "## %s\n\n", tsr_show_line(info->title).text);
     char ranks[32];
@@ -570,29 +445,25 @@ static void put_markdown(FILE *out, FILE *notes, const struct tsr_study_info *in
             tsr_show_line(info->gpu_name).text);
     if (n && tsr__same_tokens(rows, n))
         fprintf(out, ", %" PRIu64 " tokens per GPU and step", rows[0].tokens_per_rank);
+    if (tsr__usable_of(rows, n))
+        fprintf(out, ", %.2f GiB usable", (double)tsr__usable_of(rows, n) / TSR__GIB);
     fputs("\n\n", out);
-    tsr__put_table(out, columns, N_COLUMNS, left_out_columns(rows, n, wide), walk_rows, rows, n);
+    tsr__put_table(out, columns, N_COLUMNS, left_out_columns(rows, n, format), walk_rows, rows, n);
     fputc('\n', out);
     tsr__put_samples(out, rows, n);
-    tsr__put_card(out, rows, n, wide);
+    if (wide)
+        tsr__put_card(out, rows, n, true);
     tsr__put_sections(out, rows, n, wide);
-    put_failures(out, rows, n);
-    put_best(out, info, rows, n);
-    fprintf(out, "All times are simulated, for the device file %s%s.\n",
-            tsr_show_line(info->device_file).text,
-            has_measured(rows, n) ? "; those of rows named -measured are of a run" : "");
-    tsr_put_validated(out, notes, info);
-    put_over_peak(out, rows, n);
-    put_unknown(out, rows, n);
-    put_marks(out, rows, n);
-    put_notes(notes, rows, n, wide);
+    tsr__put_hosts(out, rows, n, wide);
+    tsr__put_answer(out, info, rows, n);
+    put_notes(notes, info, rows, n, wide);
 }
 
 tsr_status tsr_report_table(FILE *out, FILE *notes, const char *format,
                             const struct tsr_study_info *info, const struct tsr_row *rows, size_t n)
 {
-    if (strcmp(format, "md") == 0 || strcmp(format, "wide") == 0) {
-        put_markdown(out, notes, info, rows, n, format[0] == 'w');
+    if (strcmp(format, "md") == 0 || strcmp(format, "wide") == 0 || strcmp(format, "narrow") == 0) {
+        put_markdown(out, notes, info, rows, n, format[0]);
     } else if (strcmp(format, "csv") == 0) {
         tsr__put_rows_csv(out, rows, n);
     } else if (strcmp(format, "json") == 0) {

@@ -243,6 +243,20 @@ void tsr_put_validated(FILE *out, FILE *notes, const struct tsr_study_info *info
         put_nearest(notes, info->validated, i);
 }
 
+void tsr_put_validated_row(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row)
+{
+    const struct tsr_time_error *e = &row->time_error;
+    for (size_t i = 0; i < info->n_validated; i++) {
+        const struct tsr_time_error *first = &info->validated[i].first;
+        if (first->extrapolated == e->extrapolated && first->many_nodes == e->many_nodes &&
+            !strcmp(first->api, e->api) && !strcmp(first->gpu, e->gpu) &&
+            (e->extrapolated || first->nearest == e->nearest)) {
+            put_error(out, info->validated, i);
+            return;
+        }
+    }
+}
+
 static json_t *error_json(const struct tsr_measured_class *c)
 {
     return json_pack("{s:i, s:f, s:f, s:f, s:s, s:b}", "rows", (int)c->rows, "median", c->median,

@@ -60,6 +60,8 @@ tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_are
 /* One line on the sources of times, one for each group of strategies in the study. To
  * `notes` (NULL: nowhere) goes the class that was measured nearest to what is extrapolated. */
 void tsr_put_validated(FILE *out, FILE *notes, const struct tsr_study_info *info);
+/* The line on the error of one row's time; nothing of a row whose time was not predicted. */
+void tsr_put_validated_row(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row);
 /* [{"api", "gpu", "nodes": "one|many", "time_error": tsr_time_error_word(), "error": {"rows",
  * "median", "p90", "max", "source", "claimed"} or null, "nearest": {"api", "gpu", "nodes", "stack",
  * "models", "gpus": [least, most], "error"} or null, "beyond": [...], "differs": [...],

@@ -155,7 +155,8 @@ static tsr_status fill_info(struct tsr_study *study)
                                 .resolved_yaml = study->resolved_yaml,
                                 .world = first->world,
                                 .most_world = first->world,
-                                .no_traces = study->request.no_traces};
+                                .no_traces = study->request.no_traces,
+                                .gpus_here = study->request.gpus_here};
     struct tsr_study_info *info = &study->info;
     if (!info->model_name || !info->cluster_name || !info->device_file || !info->gpu_name)
         return tsr_no_memory(NULL);
