@@ -107,7 +107,7 @@ nothing_is_left
 comes_back first-1 smoke.json kernels-loss.txt
 
 # One that is told to end says what it saw.
-kernel loss 'echo "[  ERROR   ] o->block"; exit 1'
+kernel loss 'echo "[  ERROR   ] o->block"; echo "tessera: slow: 3 products in a plain kernel"; exit 1'
 kernel optimizer 'touch "$TMPDIR/hangs"; sleep 300'
 "$first" 1 "$tmp/back" --small >"$out" 2>"$err" </dev/null &
 for _ in $(seq 300); do
@@ -118,6 +118,7 @@ rm -f "$TMPDIR/hangs"
 kill -TERM $!
 wait $!
 has "$out" 'kernels-loss failed' 'first failure: kernels-loss: status 1: [  ERROR   ] o->block' 'signs: memory of a test was refused' \
+    'a way that is many times slower was taken or refused' \
     'gpu_test_kernels_loss'
 comes_back first-1 advice.txt
 nothing_is_left

@@ -9,7 +9,7 @@ SIGNS = (
     (r"found no driver|found a driver and no GPU", "no GPU that this process may use"),
     (r"o->block", "memory of a test was refused: no kernel is wrong"),
     (r"attention.* runs in plain kernels", "cuDNN has no plan or no memory for a shape: `kernels-cudnn` says which"),
-    (r"products? .*(ran|runs) in (a|our) plain kernel", "cuBLASLt has no algorithm for a product: our own kernel is many times slower"),
+    (r"slow: \d+ |this is many times slower than usual", "a way that is many times slower was taken or refused: its line says which"),
     (r"cannot be captured|not all of a step runs as CUDA graphs", "graphs were refused: `--graphs off` has the same bits, and more host time"),
     (r"out of memory: .* free for a rank, predicted are", "the card is smaller than the job: no defect"),
     (r"illegal memory access|misaligned address|unspecified launch failure", "a kernel touched memory that is not its own: memcheck names it"),
