@@ -114,6 +114,9 @@ has "$err" "note: api: ddp does not read wrap (line 7 of $tmp/inherits.yaml), re
 printf 'model: %s/tests/exec/tiny.json\nworld: 4\nseq: 16\naccumulation: {steps: 2, mode: no_all_reduce}\nstrategies: {a: {}, d: {api: ddp}}\n' \
     "$TSR_SOURCE_DIR" >"$tmp/modes.yaml"
 works inspect "$tmp/modes.yaml"
+works compare "$tmp/modes.yaml" --set cluster=dgx-h100-1 --set world=4 --set 'sweeps={accumulation.steps: [1, 2], accumulation.mode: [no_reduce, no_all_reduce]}' --format csv
+has "$out" 'a@steps=1@mode=no_reduce' 'd@steps=2@mode=no_all_reduce'
+works inspect "$tmp/modes.yaml"
 has "$err" "nothing reads accumulation.mode (line 4 of $tmp/modes.yaml) without api: fully_shard or replicate; it is taken as no_reduce"
 works program "$tmp/inherits.yaml" --strategy ddp
 grep -v '^# strategy' "$out" >"$tmp/ddp.txt"

@@ -198,12 +198,16 @@ static const char *key_of(uint64_t id)
 static tsr_status take_shorthand(const struct option *o, const char *value, struct tsr_args *out)
 {
     size_t n = sizeof out->shorthands / sizeof out->shorthands[0];
-    bool is_list = o->id == TSR_OPT_ALLOW;
-    if (out->n_shorthands == n || strlen(value) > (is_list ? 96 : 24))
+    bool is_list = o->id == TSR_OPT_ALLOW, is_second = false;
+    const char *key = key_of(o->id);
+    for (size_t i = 0; i < out->n_shorthands; i++)
+        is_second = is_second || (!strncmp(out->shorthands[i], key, strlen(key)) &&
+                                  out->shorthands[i][strlen(key)] == '=');
+    if (is_second || out->n_shorthands == n || strlen(value) > (is_list ? 96 : 24))
         return tsr_fail(TSR_ECONFIG, "%s: found %s; allowed: a %s, once", o->name, value,
                         is_list ? "list" : "number");
     char *set = out->shorthands[out->n_shorthands++];
-    snprintf(set, sizeof out->shorthands[0], is_list ? "%s=[%s]" : "%s=%s", key_of(o->id), value);
+    snprintf(set, sizeof out->shorthands[0], is_list ? "%s=[%s]" : "%s=%s", key, value);
     return add_set(set, out);
 }
 

@@ -97,8 +97,8 @@ static bool any_reads(const struct tsr_experiment *e, size_t key, const struct n
 
 /* True if the strategy itself gives the key, and not before it was decided (by `other`) that
  * nothing reads it; or a --set for all strategies, of which none reads it, gives another value
- * than the default. A sweep over meshes is one over numbers of ranks. `need`: NULL if `other` is
- * the API or the model. */
+ * than the default. A sweep over meshes is one over numbers of ranks; in one over two keys some
+ * combinations may leave one of them idle. `need`: NULL if `other` is the API or the model. */
 static bool is_mistake(const struct tsr_experiment *e, const struct tsr_strategy *strategy,
                        size_t key, const char *other, const struct need *need)
 {
@@ -108,7 +108,8 @@ static bool is_mistake(const struct tsr_experiment *e, const struct tsr_strategy
         return !has_default(&tsr_keys[key], &strategy->settings) && !any_reads(e, key, need);
     if (deciding == TSR_FROM_HEAD_SET)
         deciding = TSR_FROM_SET;
-    bool counts = mine == TSR_FROM_SWEEP && !strncmp(tsr_keys[key].name, "mesh.", 5);
+    bool counts = mine == TSR_FROM_SWEEP &&
+                  (!strncmp(tsr_keys[key].name, "mesh.", 5) || (need && any_reads(e, key, need)));
     return mine >= TSR_FROM_STRATEGY && mine >= deciding && !counts;
 }
 
