@@ -23,6 +23,6 @@ cat <<'END'
      summary.csv, summary.json       the tables above, with the resolved configuration
      STRATEGY/memory.svg             memory over the step, by category
      STRATEGY/timeline.svg           streams of a few blocks, exposed communication hatched
-     STRATEGY/trace.json             open in https://ui.perfetto.dev: a track per stream
+     STRATEGY/trace.json             with --traces; open in https://ui.perfetto.dev: a track per stream
    next: build/tessera help, and edit a copy of experiments/flagship/dgx-h100-8.yaml
 END

@@ -104,7 +104,7 @@ def figures(tmp):
     with open(tmp + '/study.yaml', 'w', encoding='utf-8') as out:
         out.write(f"title: '{HOSTILE}'\nmodel: llama-3.2-1b\ncluster: dgx-h100-1\nseq: 1024\nstrategies:\n  fsdp: {{}}\n"
                   "  whole: {wrap: root}\n  ddp: {api: ddp}\n  too-large: {batch: 256}\n  accumulates: {accumulation: {steps: 12}}\n")
-    tessera('compare', tmp + '/study.yaml', '--jobs', '2', '--out', tmp + '/study')
+    tessera('compare', tmp + '/study.yaml', '--jobs', '2', '--out', tmp + '/study', '--traces')
     path = tmp + '/study/report.html'
     is_alone(path, 1_200_000)
     study, views = unpack.page(path)
@@ -165,7 +165,7 @@ def others(tmp):
         near(a, b, 1e-8 * b) for a, b in zip(sorted(p[1] for p in plan['plots'][0]['points'] if p[4]), sorted(map(float, front)))), 'plan: the front of plan-front.csv')
     column = [c['key'] for c in plan['tables'][0]['columns']].index('command')
     check([row[column] for row in plan['tables'][0]['rows']] == plan['commands'], 'plan: each row has its command')
-    check(len(plan['commands']) == len(plan['tables'][0]['rows']) and 'tessera run' in plan['commands'][0], 'plan: a command each')
+    check(len(plan['commands']) == len(plan['tables'][0]['rows']) and 'tessera sim' in plan['commands'][0], 'plan: a command each')
     _, views = unpack.page(tmp + '/overlap/report.html')
     check(len(views) == 1, 'overlap shows its step')
     _, views = unpack.page(tmp + '/overlap-run/report.html')

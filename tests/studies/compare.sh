@@ -110,7 +110,7 @@ printf '{"model": "data/config.json", "cluster": "dgx-a100-16", "world": 4, "seq
 has "$out" "| default" data "4 x a100"
 
 # A sweep's head says what all of its rows are; a strategy's files what it is.
-works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads" --pictures none \
+works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads" --pictures none --traces \
     --set 'sweeps={world: [8, 2], model.name: [llama-3.2-1b, qwen2.5-0.5b]}'
 has "$out" "llama-3.2-1b, qwen2.5-0.5b on dgx-h100-1: 2 to 8 x h100-sxm5-80g"
 has "$tmp/heads/compare-frame.csv" "2 to 8 GPUs"
@@ -149,23 +149,33 @@ works program "$flagship" --strategy fsdp --rank 5
 [ "$(wc -l <"$out")" = "$(wc -l <"$tmp/program")" ] || complain "ranks of one class differ"
 fails 2 --rank 8 "0 to 7" fsdp -- program "$flagship" --strategy fsdp --rank 8
 fails 2 --iteration x init -- program "$flagship" --strategy fsdp --iteration x
-# Traces and snapshots of the first 8 strategies, and it is said; pictures as asked for.
-cat >"$tmp/nine.yaml" <<'Y'
+# Traces and snapshots of up to 2 strategies, and it is said; of more with --traces. Pictures as asked for.
+cat >"$tmp/three.yaml" <<'Y'
 model: qwen2.5-0.5b
 cluster: dgx-h100-1
 world: 2
 seq: 128
 model.layers: 1
 strategies: {fsdp: {}}
-sweeps: {batch: [1, 2, 3, 4, 5, 6, 7, 8, 9]}
+sweeps: {batch: [1, 2, 3]}
 Y
-works compare "$tmp/nine.yaml" --out "$tmp/nine" --pictures none
-has "$err" "traces and snapshots of the first 8 of 9 strategies"
-[ "$(find "$tmp/nine" -name trace.json | wc -l)" = 8 ] || complain "not 8 traces"
-[ "$(find "$tmp/nine" -name snapshot.pickle | wc -l)" = 8 ] || complain "not 8 snapshots"
-[ "$(find "$tmp/nine" -name streams.csv | wc -l)" = 9 ] || complain "not 9 streams.csv"
-[ -z "$(find "$tmp/nine" -name '*.svg' -o -name '*.png')" ] || complain "--pictures none draws"
-works compare "$tmp/nine.yaml" --set 'sweeps={batch: [1, 2]}' --out "$tmp/two" --no-traces --pictures svg
+works compare "$tmp/three.yaml" --out "$tmp/three" --pictures none
+has "$err" "no traces and snapshots of 3 strategies, which are large; --traces writes them"
+[ -z "$(find "$tmp/three" -name trace.json -o -name snapshot.pickle)" ] || complain "traces of 3 strategies"
+[ "$(find "$tmp/three" -name streams.csv | wc -l)" = 3 ] || complain "not 3 streams.csv"
+[ -z "$(find "$tmp/three" -name '*.svg' -o -name '*.png')" ] || complain "--pictures none draws"
+works compare "$tmp/three.yaml" --out "$tmp/all" --pictures none --traces
+[ "$(find "$tmp/all" -name trace.json | wc -l)$(find "$tmp/all" -name snapshot.pickle | wc -l)" = 33 ] || complain "--traces: not 3 of each"
+# Its compressed memory.csv has the same text, and diff reads it.
+for file in "$tmp/three"/*/memory.csv.gz; do
+    [ -e "$file" ] || break # a build without zlib
+    folder=$(basename "$(dirname "$file")")
+    gzip -dc "$file" >"$tmp/unpacked"
+    same "$tmp/all/$folder/memory.csv" "$tmp/unpacked"
+    works diff "$(dirname "$file")" "$tmp/all/$folder"
+    has "$out" "B minus A: 0 allocated, 0 reserved"
+done
+works compare "$tmp/three.yaml" --set 'sweeps={batch: [1, 2]}' --out "$tmp/two" --no-traces --pictures svg
 [ -z "$(find "$tmp/two" -name trace.json -o -name snapshot.pickle)" ] || complain "--no-traces writes some"
 grep -q "traces and snapshots" "$err" && complain "--no-traces, and a note on traces"
 if command -v gnuplot >/dev/null; then
@@ -180,9 +190,9 @@ awk -F, '$1 == "start" && $3 == "exposed" { head += $5 - $4 } $1 == "end" && $3 
     complain "timeline.csv does not show the exposed all-gather of one group"
 # A name too long for a picture is a number there.
 long=a-strategy-with-a-name-of-more-than-thirty-six-letters
-sed "s/{fsdp: {}}/{fsdp: {}, $long: {batch: 2}, also-$long: {batch: 3}}/; /^sweeps/d" "$tmp/nine.yaml" >"$tmp/names.yaml"
+sed "s/{fsdp: {}}/{fsdp: {}, $long: {batch: 2}, also-$long: {batch: 3}}/; /^sweeps/d" "$tmp/three.yaml" >"$tmp/names.yaml"
 works compare "$tmp/names.yaml" --out "$tmp/numbered" --no-traces --pictures none
 [ "$(grep -v '^#' "$tmp/numbered/compare.csv" | awk -F, '{ printf "%s ", $17 }')" = "text fsdp 1 2 " ] ||
     complain "compare.csv: no numbers for long names"
-fails 2 "--pictures: found jpg" "none, svg or all" -- compare "$tmp/nine.yaml" --pictures jpg
+fails 2 "--pictures: found jpg" "none, svg or all" -- compare "$tmp/three.yaml" --pictures jpg
 finish

@@ -23,7 +23,7 @@ sum() {
 
 strategies="fsdp fsdp-checkpoint ddp fsdp-one-group"
 thorough && strategies="$strategies hsdp-2x4"
-works compare "$flagship" --only "$(echo "$strategies" | tr ' ' ,)" --format csv --out "$tmp/out" --pictures none
+works compare "$flagship" --only "$(echo "$strategies" | tr ' ' ,)" --format csv --out "$tmp/out" --pictures none --traces
 cp "$out" "$tmp/compare.csv"
 for s in $strategies; do
     works explain "$flagship" --strategy "$s" --no-what-if --format json

@@ -27,7 +27,7 @@ sum() {
 
 short="--set seq=1024"
 # shellcheck disable=SC2086
-works compare "$far" --only fsdp,ddp,hsdp-16x8,replicate $short --format csv --out "$tmp/out" --pictures none
+works compare "$far" --only fsdp,ddp,hsdp-16x8,replicate $short --format csv --out "$tmp/out" --pictures none --traces
 cp "$out" "$rows"
 for strategy in $(printf '%s\n' fsdp ddp hsdp-16x8 replicate | every 2); do
     # shellcheck disable=SC2086

@@ -80,8 +80,8 @@ struct tsr_args {
     size_t n_files;
     const char *sets[TSR_MAX_SETS];
     size_t n_sets;
-    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, wide, notes,
-        commands;
+    bool print_config, states, no_what_if, time, deep, exhaustive, go_on, no_traces, traces, wide,
+        notes, commands;
     const char *pictures;
     const char *format, *out, *only, *strategy, *iteration, *on, *timeline, *trace;
     uint64_t jobs, rank, top;

@@ -86,6 +86,7 @@ struct tsr_study_request tsr_args_request(const struct tsr_args *args)
                                       .only = args->only,
                                       .strategy = args->strategy,
                                       .no_traces = args->no_traces,
+                                      .traces = args->traces,
                                       .pictures = pictures_of(args),
                                       .gpus_here = count_gpus(),
                                       .out = args->out};

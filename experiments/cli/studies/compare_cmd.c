@@ -91,10 +91,11 @@ static tsr_status merge(const struct tsr_args *args)
     if (!args->n_files)
         return tsr_fail(TSR_ECONFIG, "--merge: found no folder; allowed: those of the parts");
     if (args->part || args->measured || args->n_sets || args->only || args->emit[0] ||
-        args->no_traces)
-        return tsr_fail(TSR_ECONFIG,
-                        "--merge: found --part, --measured, --set, --only, --emit or --no-traces; "
-                        "allowed: --out, --format, --wide, --pictures");
+        args->no_traces || args->traces)
+        return tsr_fail(
+            TSR_ECONFIG,
+            "--merge: found --part, --measured, --set, --only, --emit, --traces or --no-traces; "
+            "allowed: --out, --format, --wide, --pictures");
     TSR_TRY(tsr_args_pictures(args, &pictures));
     TSR_TRY(tsr_merged_open(args->files, args->n_files, args->out, &merged));
     merged.study.request.pictures = pictures;

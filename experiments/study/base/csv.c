@@ -1,5 +1,6 @@
 /* csv.c: reads tables, whole or line by line. */
 #include "experiments/study/base/csv.h"
+#include "experiments/study/base/gz.h"
 #include "sim/base/files.h"
 
 #include <errno.h>
@@ -296,9 +297,25 @@ tsr_status tsr_csv_end(const struct tsr_csv_reader *table)
     return tsr_fail(TSR_ECONFIG, "%s:%zu: %s", table->path, table->number, table->flaw);
 }
 
+/* A compressed file is read as a whole. */
+static tsr_status open_packed(const char *path, struct tsr_csv_reader *out)
+{
+    size_t n = 0;
+    *out = (struct tsr_csv_reader){.path = path};
+    TSR_TRY(tsr_gz_load(path, TSR_GZ_BYTES, &out->text, &n));
+    out->file = n ? fmemopen(out->text, n, "r") : fopen("/dev/null", "r");
+    if (out->file)
+        return TSR_OK;
+    free(out->text);
+    return tsr_no_memory(path);
+}
+
 tsr_status tsr_csv_open(const char *path, struct tsr_csv_reader *out)
 {
     const char *why;
+    size_t n = strlen(path);
+    if (n > 3 && !strcmp(path + n - 3, ".gz"))
+        return open_packed(path, out);
     *out = (struct tsr_csv_reader){.path = path, .file = tsr_file_stream(NULL, path, &why)};
     if (!out->file)
         return tsr_fail(TSR_ECONFIG, "%s: %s; allowed: a file that can be read", path, why);
@@ -310,6 +327,7 @@ void tsr_csv_close(struct tsr_csv_reader *table)
     free(table->line);
     if (table->file)
         fclose(table->file);
+    free(table->text);
 }
 
 tsr_status tsr_csv_bad(const struct tsr_csv_reader *table, const char *what, const char *found,

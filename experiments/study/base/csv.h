@@ -54,6 +54,7 @@ enum { TSR_CSV_FIELDS = 40, TSR_CSV_RECORD_BYTES = 1 << 24 };
 struct tsr_csv_reader {
     const char *path; /* borrowed */
     FILE *file;
+    char *text; /* of a file NAME.gz: what `file` reads; else NULL */
     char *line;
     size_t cap, number; /* of the line, from 1 */
     size_t n;

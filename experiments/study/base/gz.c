@@ -1,6 +1,7 @@
-/* gz.c: reads files that may be compressed, up to a limit. */
+/* gz.c: reads files that may be compressed, up to a limit, and writes compressed ones. */
 #include "experiments/study/base/gz.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -76,6 +77,58 @@ tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n)
     }
     return status;
 }
+
+struct packed {
+    unsigned char *bytes;
+    size_t n;
+};
+
+static tsr_status put_packed(FILE *stream, const void *user)
+{
+    const struct packed *packed = user;
+    (void)fwrite(packed->bytes, 1, packed->n, stream); /* the caller looks at the stream */
+    return TSR_OK;
+}
+
+static tsr_status pack(const char *text, size_t n, struct packed *out)
+{
+    enum { WINDOW_WITH_GZIP_HEAD = 15 + 16, MEMORY_LEVEL = 8 };
+    z_stream z = {.next_in = (unsigned char *)(uintptr_t)text, .avail_in = (uInt)n};
+    if (n > UINT32_MAX / 2 ||
+        deflateInit2(&z, Z_DEFAULT_COMPRESSION, Z_DEFLATED, WINDOW_WITH_GZIP_HEAD, MEMORY_LEVEL,
+                     Z_DEFAULT_STRATEGY) != Z_OK)
+        return tsr_no_memory("a compressed file");
+    size_t most = deflateBound(&z, (uLong)n);
+    out->bytes = malloc(most);
+    z.next_out = out->bytes;
+    z.avail_out = (uInt)most;
+    bool done = out->bytes && deflate(&z, Z_FINISH) == Z_STREAM_END;
+    out->n = z.total_out;
+    (void)deflateEnd(&z);
+    return done ? TSR_OK : tsr_no_memory("a compressed file");
+}
+
+tsr_status tsr_gz_write_in(const char *folder, const char *name, tsr_write_fn write,
+                           const void *user)
+{
+    char packed_name[128], *text = NULL;
+    size_t n = 0;
+    struct packed packed = {NULL, 0};
+    FILE *stream = open_memstream(&text, &n);
+    if (!stream)
+        return tsr_no_memory(name);
+    tsr_status status = write(stream, user);
+    if (fclose(stream) != 0 && status == TSR_OK)
+        status = tsr_no_memory(name);
+    if (status == TSR_OK)
+        status = pack(text, n, &packed);
+    snprintf(packed_name, sizeof packed_name, "%s.gz", name);
+    if (status == TSR_OK)
+        status = tsr_write_in(folder, packed_name, put_packed, &packed);
+    free(packed.bytes);
+    free(text);
+    return status;
+}
 #else
 tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n)
 {
@@ -88,5 +141,11 @@ tsr_status tsr_gz_load(const char *path, size_t most, char **out, size_t *n)
                     "%s: this tessera was built without zlib; allowed: a file that was "
                     "decompressed (gunzip)",
                     path);
+}
+
+tsr_status tsr_gz_write_in(const char *folder, const char *name, tsr_write_fn write,
+                           const void *user)
+{
+    return tsr_write_in(folder, name, write, user);
 }
 #endif

@@ -22,6 +22,7 @@ struct tsr_study_request {
     const char *only;     /* "fsdp,ddp": only these strategies */
     const char *strategy; /* only this one */
     bool no_traces;       /* no traces and snapshots among the files */
+    bool traces;          /* those of every strategy; else of the strategies of a small study */
     enum tsr_pictures pictures;
     uint32_t gpus_here; /* GPUs of this machine that `run --on cuda` can use, for what reports
                            suggest; 0: none */

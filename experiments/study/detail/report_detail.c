@@ -2,6 +2,7 @@
 #include "experiments/study/detail/report_detail.h"
 
 #include "experiments/study/base/files.h"
+#include "experiments/study/base/gz.h"
 #include "experiments/study/detail/report_overlap.h"
 #include "experiments/study/report/report.h"
 #include "experiments/study/report/report_text.h"
@@ -41,7 +42,8 @@ static tsr_status write_all(const char *folder, const struct tsr__page *pages, s
     const struct tsr__page *steady = &pages[n - 1];
     struct tsr__pages both = {pages, n};
     TSR_TRY(tsr_make_own_folder(folder));
-    TSR_TRY(tsr_write_in(folder, "memory.csv", tsr__write_memory, steady));
+    TSR_TRY((steady->info->no_traces ? tsr_gz_write_in : tsr_write_in)(folder, "memory.csv",
+                                                                       tsr__write_memory, steady));
     TSR_TRY(tsr_write_in(folder, "memory-plot.csv", tsr__write_memory_plot, steady));
     TSR_TRY(tsr_write_in(folder, "in-use-plot.csv", tsr__write_in_use_plot, steady));
     TSR_TRY(tsr_write_in(folder, "phases.csv", tsr__write_phases, steady));

@@ -294,13 +294,19 @@ tsr_status tsr_diff_load_folder(const char *path, struct tsr_diff_run *run)
     if (!memory)
         return TSR_ENOMEM;
     tsr_status status = TSR_OK;
-    if (stat(memory, &info) != 0)
+    char *packed = tsr_path_join(path, "memory.csv.gz");
+    if (!packed)
+        status = TSR_ENOMEM;
+    else if (stat(memory, &info) != 0 && stat(packed, &info) == 0)
+        status = tsr_diff_load_csv(packed, run);
+    else if (stat(memory, &info) != 0)
         status = tsr_fail(TSR_ECONFIG,
                           "%s: has no memory.csv; allowed: the folder of one strategy below the "
                           "--out of compare or sim",
                           path);
     else
         status = tsr_diff_load_csv(memory, run);
+    free(packed);
     free(memory);
     return status;
 }

@@ -163,7 +163,7 @@ struct tsr_study_info {
     const struct tsr_run_words *runs; /* [n_runs], one per strategy; may be none */
     size_t n_runs;
     const char *resolved_yaml; /* the resolved configuration, complete */
-    bool no_traces;            /* the files of a strategy are without trace and snapshot */
+    bool no_traces;            /* no trace, no snapshot, memory.csv compressed */
     bool measured;             /* times are those of a run, not of a simulation */
     uint32_t cores;            /* of the machine that ran; 0: it ran on GPUs, or not at all */
     uint32_t gpus_here;        /* GPUs of this machine that the program can run on; 0: none */
