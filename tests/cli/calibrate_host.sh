@@ -51,7 +51,7 @@ has "$out" "by name: table host"
 # The guide's sequence: the run stands beside the simulation of its machine, and neither beside a card.
 works compare "$study" --only fsdp --set "cluster=$tmp/cal/cluster-host.json" --measured "$tmp/run" \
     --set "world=$(sed -n 's/^ "world_size": \([0-9]*\),*$/\1/p' "$tmp/run/measured/summary.json")"
-has "$out" "| fsdp-measured |" "| ran " "x host" "All times are simulated, for the device file $tmp/cal/gpu-host.json"
+has "$out" "| fsdp-measured |" "| ran " "x host" "Simulated, not run" "$tmp/cal/gpu-host.json,"
 fails 2 "allowed: the machine of the run" -- compare "$study" --only fsdp --measured "$tmp/run"
 works collectives "$tmp/cal/cluster-host.json" --sizes 65536
 has "$out" all_gather

@@ -198,9 +198,9 @@ def words_of(command, folder):
 
 def check_commands(bad):
     table = bad.run("compare", bad.experiment)
-    command = re.search(r"^    (tessera run (?:.*\\\n)*.*)$", table, re.M)
+    command = re.search(r"^    (tessera compare (?:.*\\\n)*.*)$", table, re.M)
     words = words_of(command.group(1), bad.top) if command else []
-    check("the command of a table", words[:2] == ["run", bad.experiment] and words[3] in bad.strategies and len(words) == 6, words)
+    check("the command of a table", words[:3] == ["compare", bad.experiment, "--only"] and words[3] in bad.strategies and words[4:6] == ["--emit", "torch"], words)
     error = bad.run("compare", bad.experiment, "--only", "None", "--set", "batch=3", status=2)
     check("a refusal is one line", error.count("\n") == 1, error)
     # The source of this trace is short enough for the command to be shown.

@@ -21,6 +21,7 @@ WORDS = re.compile(r"""(tsr_code_str|tsr_phase_name|tsr_category_name|tsr_exposu
     (prefetch|reshard|variants|section_names|endings|tsr_words_code|about)\[.*\]$|TSR_VERSION$""", re.X)
 # FILE: expressions, and where their words come from.
 FIXED = {
+    "compare/part.c": ("head", "line"),  # a hash; one line of JSON that jansson has written
     "code/code.c": ("listed", "w.file", "shown.text"),  # name_file() makes it of letters; tsr_show(), in Markdown
     "code/keys.c": ("key", "value"),  # of comments, which tsr_code_comment() escapes
     "code/runs.c": ("name", "calls[i + k].more"),  # "shard"; reshard_text()

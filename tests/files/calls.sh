@@ -9,6 +9,7 @@ exec/data/corpus.c lstat
 exec/launch/launch_spawn.c open                 # /dev/null
 exec/world/carrier_shm.c open                   # shared memory between ranks
 experiments/cli/run/run_prepare.c fopen         # /sys/fs/cgroup
+experiments/study/base/csv.c fopen              # /dev/null: an empty table
 experiments/study/base/interrupt.c unlinkat     # in a handler of signals
 experiments/study/base/paths.c opendir          # names to suggest
 experiments/study/base/pool.c open              # /dev/null

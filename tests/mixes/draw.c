@@ -413,7 +413,10 @@ static void say_steps(struct draw *d, char *s, char *reference)
     const char *mode = ONE_OF(d, "reduce_each", "no_reduce");
     if (d->api_shard && chance(d, 50))
         mode = d->replicas > 1 && chance(d, 50) ? "no_all_reduce" : "no_reduce_no_reshard";
-    say(s, "batch: %u\naccumulation: {steps: %u, mode: %s}\n", d->batch, d->micros, mode);
+    say(s, "batch: %u\naccumulation: {steps: %u", d->batch, d->micros);
+    if (d->micros > 1)
+        say(s, ", mode: %s", mode);
+    say(s, "}\n");
     say(reference, "world: 1\nbatch: %u\naccumulation: {steps: %u}\n", d->batch * d->m->data_ranks,
         d->micros);
     say(s, "save: %s\n", ONE_OF(d, "sharded", "sharded_async"));

@@ -11,6 +11,10 @@ clean() {
     local file hidden
     for file; do
         checks=$((checks + 1))
+        case $file in
+        *.gz) gzip -dc "$file" >"$tmp/unpacked.csv" || complain "$(printf %q "$file"): is damaged"
+            file=$tmp/unpacked.csv ;;
+        esac
         hidden='[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8e\x8f\xa8-\xae]|\xe2\x81[\xa6-\xa9]'
         case $file in
         *csv | *svg) ;; # gnuplot itself has some

@@ -42,6 +42,7 @@ static struct tsr_instr instrs[CLASSES][PROGRAMS][MOST] = {
 };
 
 struct made {
+    struct tsr_settings settings;
     struct tsr_job job;
     struct tsr_emission emission;
     uint32_t class_of[WORLD];
@@ -61,6 +62,7 @@ static struct tsr_program program_of(struct tsr_instr *list, int iteration)
 static void make(struct made *m, uint32_t world, uint64_t memory)
 {
     memset(m, 0, sizeof *m);
+    m->job.settings = &m->settings;
     m->job.world = world;
     m->job.cluster.gpus_per_node = GPUS;
     m->job.cluster.host_memory_bytes = memory;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "sim/cluster/simgrid.h"
 #include "sim/replay/backend.h"
 
 enum { MAX_LINKS = 24, MAX_FLOWS = 80 };
@@ -226,6 +227,13 @@ static void half_a_link_changes_both(void **state)
     }
 }
 
+/* The backend is driven without tsr_simulate(), which would load SimGrid. */
+static int load(void **state)
+{
+    (void)state;
+    return tsr__simgrid_load() == TSR_OK ? 0 : -1;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -233,5 +241,5 @@ int main(void)
         cmocka_unit_test(two_sizes_on_one_link),
         cmocka_unit_test(half_a_link_changes_both),
     };
-    return cmocka_run_group_tests_name("flows", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("flows", tests, load, NULL);
 }

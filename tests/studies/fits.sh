@@ -81,11 +81,11 @@ works explain "$flagship" --strategy fsdp-reshard-4 --no-what-if
 has "$out" "the allocator frees its cache and asks again"
 works plan "$flagship" --strategy fsdp-reshard-4 --set 'plan.space={batch: [1]}' --format csv
 has "$out" ",retries,"
-# What ran had enough.
+# A run on processor cores says nothing about the card of the file.
 if "$TESSERA" run "$TSR_SOURCE_DIR/experiments/small/llama.yaml" --on host --ranks 2 --strategy fsdp --set world=2 --set batch=1 \
     --set seq=32 --set data.train=null --set data.val=null --set eval.every=0 --set train.warmup=0 \
     --set train.steps=3 --profile --out "$tmp/run" >"$out" 2>"$err"; then
-    has "$tmp/run/measured/summary.json" '"verdict": "yes"'
+    has "$tmp/run/measured/summary.json" '"verdict": "unknown"'
 fi
 works sim "$flagship" --strategy fsdp-reshard-4 --wide
 has "$out" "| yes, retries |"

@@ -235,8 +235,8 @@ static void put_nearest(FILE *out, const struct tsr_validated *all, size_t i)
 
 void tsr_put_validated(FILE *out, FILE *notes, const struct tsr_study_info *info)
 {
-    if (info->time_sources)
-        fprintf(out, "Times come from %s.\n", info->time_sources);
+    if (notes && info->time_sources)
+        fprintf(notes, "Times come from %s.\n", info->time_sources);
     for (size_t i = 0; i < info->n_validated; i++)
         put_error(out, info->validated, i);
     for (size_t i = 0; notes && i < info->n_validated; i++)

@@ -57,8 +57,9 @@ tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_are
 
 /* ---- beside a comparison --------------------------------------------------------------------- */
 
-/* One line on the sources of times, one for each group of strategies in the study. To
- * `notes` (NULL: nowhere) goes the class that was measured nearest to what is extrapolated. */
+/* Prints to `out` one line on the error of time for each group of strategies in the study. To
+ * `notes` (NULL: nowhere) go the sources of times, and the class that was measured nearest to what
+ * is extrapolated. */
 void tsr_put_validated(FILE *out, FILE *notes, const struct tsr_study_info *info);
 /* The line on the error of one row's time; nothing of a row whose time was not predicted. */
 void tsr_put_validated_row(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row);
