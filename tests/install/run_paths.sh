@@ -26,7 +26,7 @@ if [ $# = 0 ]; then
                 exit 1
             fi
         done
-        simgrid=$(grep -aoE 'libsimgrid[.]so[.0-9]+' "$TESSERA" | head -n 1 || true) # none: it is static, or left out
+        simgrid=$(grep -aoE 'libsimgrid[.]so[.0-9]+' "$TESSERA" | sed -n 1p || true) # none: it is static, or left out
         if [ -n "$simgrid" ]; then
             mkdir "$work/other"
             mv "$work/planted.so" "$work/other/$simgrid"
