@@ -1,24 +1,20 @@
 /* plan_eta.c: estimates the seconds that a search still takes (plan_eta.h).
  *
- * Its constants were fitted to six searches (Llama-3.1-8B on 8 and 128 H100, with the card's memory
- * and with 40 GiB, GPT-2 XL on A100, Llama-3.2-1B on one H200, a space of 72 configurations), whose
- * rounds are kept in tests/studies/plan_eta.tsv: of R configurations that are open at a moment
- * about 4.5 R^0.6 are emitted in the end, of W that wait for a simulation about 4 sqrt(W) are
+ * Its constants were fitted to eight searches (Llama-3.1-8B on 8 and 128 H100, also with 40 GiB and
+ * with all software allowed, Qwen2.5-32B on 32 H100, GPT-2 XL on A100, Llama-3.2-1B on one H200, a
+ * space of 72 configurations), whose rounds are kept in tests/studies/plan_eta.tsv. Of R
+ * configurations that are open while bounds are learned about 19 R^0.315 are emitted in the end,
+ * later 3.9 R^0.59; of W that wait for a simulation about 3.2 sqrt(W), later 4 sqrt(W), are
  * simulated, and of those that are emitted from then on one in ten.
  */
 #include "experiments/study/plan/plan_eta.h"
 
 #include <math.h>
 
-/* While bounds are learned the first configurations cost a little more than later ones, which are
- * nearer to the fastest: fewer kernels, no recomputation. */
-static const double LEARNING_COST = 1.15;
-/* The largest share of open configurations that are emitted, seen while bounds are learned. */
-static const double LEARNING_SHARE = 0.7;
 /* A simulation costs about two emissions, until one was timed. */
 static const double SIMULATION_COST = 2.0, SIMULATION_ITEMS = 0.5;
 /* Simulations per emission, and how many emissions that prior knowledge weighs. */
-static const double SIMULATED_SHARE = 0.1, SHARE_ITEMS = 300.0;
+static const double SIMULATED_SHARE = 0.1, SHARE_ITEMS = 600.0;
 /* After so many items an older one counts half. */
 static const double HALF_LIFE[TSR_PLAN_WORKS] = {64.0, 16.0};
 static const double SHARE_HALF_LIFE = 60.0;
@@ -52,8 +48,7 @@ static double emissions(const struct tsr_plan_left *left)
     double open = (double)left->open;
     if (left->exhaustive || left->unbounded)
         return open;
-    double most = left->learning ? LEARNING_SHARE * open : open;
-    return fmin(most, 4.5 * pow(open, 0.6));
+    return fmin(open, left->learning ? 19.0 * pow(open, 0.315) : 3.9 * pow(open, 0.59));
 }
 
 static double simulations(const struct tsr_plan_eta *eta, const struct tsr_plan_left *left,
@@ -63,7 +58,7 @@ static double simulations(const struct tsr_plan_eta *eta, const struct tsr_plan_
     double share = (eta->simulated + SIMULATED_SHARE * SHARE_ITEMS) / (eta->emitted + SHARE_ITEMS);
     if (left->exhaustive)
         return waiting + emitted;
-    return fmin(waiting, 4.0 * sqrt(waiting)) + fmin(share, 1.0) * emitted;
+    return fmin(waiting, (left->learning ? 3.2 : 4.0) * sqrt(waiting)) + fmin(share, 1.0) * emitted;
 }
 
 /* Returns how many items of a kind will run at a time. */
@@ -86,8 +81,6 @@ double tsr_plan_eta_seconds(const struct tsr_plan_eta *eta, const struct tsr_pla
         (eta->cost[TSR_PLAN_SIMULATES].items + SIMULATION_ITEMS);
     if (left->exhaustive)
         return (n * emission + simulations(eta, left, n) * simulation) / fmax((double)jobs, 1.0);
-    if (left->learning)
-        emission /= LEARNING_COST;
     return n * emission / width_of(eta, TSR_PLAN_EMITS, jobs) +
            simulations(eta, left, n) * simulation / width_of(eta, TSR_PLAN_SIMULATES, jobs);
 }
