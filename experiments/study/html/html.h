@@ -39,8 +39,8 @@ void tsr_html_add(json_t *page, const char *list, json_t *value);
 /* A line of text for "verdict" or "notes". */
 void tsr_html_say(json_t *page, const char *list, const char *format, ...) TSR_PRINTF(3, 4);
 
-/* Adds to "notes" the sentences of tsr_put_validated(): how far predictions were off. `info`: NULL
- * adds nothing. */
+/* Adds to "notes" the sentences of tsr_put_validated(): where times come from, and how far
+ * predictions were off. `info`: NULL adds nothing. */
 void tsr_html_say_errors(json_t *page, const struct tsr_study_info *info);
 
 /* Writes DIR/report.html. `study` is taken over, also on failure; NULL: there was no memory for it.

@@ -103,6 +103,8 @@ void tsr_html_say_errors(json_t *page, const struct tsr_study_info *info)
 {
     json_t *all = info ? tsr_validated_json(info) : NULL, *one;
     size_t i;
+    if (info && info->time_sources)
+        tsr_html_say(page, "notes", "Times come from %s.", info->time_sources);
     json_array_foreach(all, i, one)
         tsr_html_add(page, "notes", json_incref(json_object_get(one, "text")));
     json_decref(all);

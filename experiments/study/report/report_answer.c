@@ -85,7 +85,8 @@ static void put_run(FILE *out, const struct tsr_study_info *info, const struct t
     fputs("\n\n", out);
 }
 
-/* The next of the rows that fit and change as much as the winner; NULL: there is none. */
+/* Returns the fastest of the other rows that fit and change as much as the winner, of equal ones
+ * the first; NULL: there is none. Equal programs may differ in the last bits of their times. */
 static const struct tsr_row *runner_up(const struct tsr_row *rows, size_t n,
                                        const struct tsr_row *best)
 {
@@ -94,7 +95,7 @@ static const struct tsr_row *runner_up(const struct tsr_row *rows, size_t n,
         const struct tsr_row *r = &rows[i];
         if (r != best && !r->failure[0] && r->fits == best->fits &&
             r->changes.kinds == best->changes.kinds && r->measured == best->measured &&
-            (!next || tsr__token_s(r) < tsr__token_s(next)))
+            (!next || tsr__token_s(r) < (1 - 1e-9) * tsr__token_s(next)))
             next = r;
     }
     return next;
