@@ -384,6 +384,8 @@ static void test_markdown__nothing_fits(void **state)
     struct tsr_row rows[] = {row_of("a", 0.5, 100, 0), row_of("b", 0.6, 90, 0)};
     char *text = table_of("md", rows, 2);
     assert_non_null(strstr(text, "No strategy fits; the smallest, b, reserves 90.00 GiB."));
+    assert_non_null(strstr(text, "    tessera plan "));
+    assert_non_null(strstr(text, " --strategy b\n"));
     assert_null(strstr(text, "--emit torch"));
     free(text);
 }

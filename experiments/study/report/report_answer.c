@@ -32,8 +32,24 @@ static void put_failures(FILE *out, const struct tsr_row *rows, size_t n)
     }
 }
 
-/* No row fits: what the smallest one would need. */
-static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
+/* Prints a command about a row's strategy, which `option` names. */
+static void put_command(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row,
+                        const char *subcommand, const char *option)
+{
+    const struct tsr_run_words *run = tsr__run_of(info, row->strategy);
+    fprintf(out, "tessera %s ", subcommand);
+    tsr__put_word(out, info->config_path);
+    fprintf(out, " %s ", option);
+    tsr__put_word(out, run ? run->name : row->strategy);
+    for (size_t i = 0; run && i < run->n_set; i++) {
+        fputs(" --set ", out);
+        tsr__put_word(out, run->set[i]);
+    }
+}
+
+/* No row fits: what the smallest one would need, and the search for settings that fit. */
+static void put_none_fits(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
+                          size_t n)
 {
     int least = -1;
     for (size_t i = 0; i < n; i++) {
@@ -49,6 +65,11 @@ static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
             rows[least].node_host.verdict == TSR_HOST_TOO_SMALL
                 ? ", and its ranks need more memory than their host has"
                 : "");
+    if (rows[least].measured)
+        return;
+    fputs("This searches for settings of it that fit:\n\n    ", out);
+    put_command(out, info, &rows[least], "plan", "--strategy");
+    fputs("\n\n", out);
 }
 
 /* ---- the winner ------------------------------------------------------------------------------ */
@@ -56,15 +77,7 @@ static void put_none_fits(FILE *out, const struct tsr_row *rows, size_t n)
 void tsr__put_next(FILE *out, const struct tsr_study_info *info, const struct tsr_row *row,
                    const char *on)
 {
-    const struct tsr_run_words *run = tsr__run_of(info, row->strategy);
-    fputs(on ? "tessera run " : "tessera compare ", out);
-    tsr__put_word(out, info->config_path);
-    fputs(on ? " --strategy " : " --only ", out);
-    tsr__put_word(out, run ? run->name : row->strategy);
-    for (size_t i = 0; run && i < run->n_set; i++) {
-        fputs(" --set ", out);
-        tsr__put_word(out, run->set[i]);
-    }
+    put_command(out, info, row, on ? "run" : "compare", on ? "--strategy" : "--only");
     if (on)
         fprintf(out, " --on %s", on);
     else
@@ -150,7 +163,7 @@ static void put_best(FILE *out, const struct tsr_study_info *info, const struct 
 {
     int at = tsr__best_row(rows, n);
     if (at < 0) {
-        put_none_fits(out, rows, n);
+        put_none_fits(out, info, rows, n);
         return;
     }
     const struct tsr_row *best = &rows[at];
