@@ -126,9 +126,9 @@ struct tsr_kernels {
 void tsr_matmul_fill(struct tsr_matmul_table *table);
 
 /* Owns the tables that device files were read into, one copy of those that are equal: they are 80
- * KB each, and a study has as many devices as strategies. Whoever reads device files has one, zero
- * at first, which must outlive every struct tsr_gpu that was read with it; it is for one thread at
- * a time. */
+ * KB each, and a study has as many devices as strategies. A caller that reads device files owns
+ * one, zero at first, which must outlive every struct tsr_gpu that was read with it; it is for one
+ * thread at a time. */
 struct tsr__kept_kernels;
 struct tsr_kernel_store {
     struct tsr__kept_kernels *first; /* the tables that came last; NULL: none */

@@ -32,7 +32,7 @@ static inline const struct tsr_cuda_gpu *test_gpu(void)
     return &gpu;
 }
 
-/* Of the process: it is not destroyed. */
+/* Returns the process's one handle, which is never destroyed. */
 static inline struct tsr_blas *test_blas(void)
 {
     static struct tsr_blas *blas;

@@ -43,8 +43,8 @@ size_t tsr_page_columns(void);
 /* "wide" if --wide is given and the format is "md", else the format: of reports whose tables have
  * columns of which some are only shown where there is room. */
 const char *tsr_page_format(const struct tsr_args *args);
-/* As tsr_page_format(), of reports that also have tables for few columns: "narrow" instead of "md"
- * where a line has less than 96 columns. */
+/* Returns the format for a report that also has tables for few columns: that of tsr_page_format(),
+ * but "narrow" instead of "md" where a line has less than 96 columns. */
 const char *tsr_page_format_narrow(const struct tsr_args *args);
 
 #endif

@@ -19,12 +19,13 @@ struct tsr_listener {
     void (*progress)(void *user, size_t done, size_t total, const char *what);
 };
 
-/* From now on `listener` is told; it is copied. NULL: nobody, which is how a process begins. */
+/* From now on `listener` is told; it is copied. NULL: no listener, as when a process begins. */
 void tsr_listen(const struct tsr_listener *listener);
 
 /* For the library: says something to the listener, if there is one. */
 void tsr_tell(const char *format, ...) TSR_PRINTF(1, 2);
-/* The same, unless the listener has been told this text by tsr_tell_once() before. */
+/* Passes the text to the listener unless tsr_tell_once() has passed it before: strategies that
+ * share a file share a remark. */
 void tsr_tell_once(const char *format, ...) TSR_PRINTF(1, 2);
 void tsr_tell_progress(size_t done, size_t total, const char *what);
 

@@ -1,7 +1,7 @@
 /* needs.h: what a strategy needs beyond PyTorch's own wrappers on eager modules.
  *
- * A need is code or a package that whoever runs the strategy has to have: torch.compile that works
- * on the model, a loss in chunks, a plan for tensor parallelism. Each follows from one key, so the
+ * A need is code or a package that the user brings to run the strategy: torch.compile that works on
+ * the model, a loss in chunks, a plan for tensor parallelism. Each follows from one key, so the
  * needs of a combination of keys are the union of theirs. Tables mark rows by these words, and
  * `tessera plan` ranks rows without needs first.
  */

@@ -191,8 +191,8 @@ bool tsr_plan_same_figures(const struct tsr_plan_place *a, const struct tsr_plan
 /* For qsort(): by time, then by memory. Of equal figures those without a mark are before those with
  * one, and then those that change less. */
 int tsr_plan_compare_places(const void *a, const void *b);
-/* Of emitted configurations with equal keys the one with the fewest changes stands for all. Counts
- * them; places[space.n] is scratch. */
+/* Lets one configuration, that with the fewest changes, stand for all emitted ones with equal keys,
+ * and counts the others. places[space.n] is scratch. */
 void tsr_plan_find_equals(struct tsr_plan *plan, struct tsr_plan_place *places);
 /* Chooses what is shown of what was simulated and fits. Ranked first are the N fastest that are not
  * marked, and the front of these: each needs less memory than all that are faster. Behind them
@@ -300,7 +300,7 @@ double tsr_plan_time(const struct tsr_row *row);
  * says, changed by `sets`; without the end of the line. */
 void tsr_plan_put_command(FILE *out, const struct tsr_plan *plan, const char *subcommand,
                           const char *const *sets, size_t n);
-/* The same of the k-th that is shown. */
+/* Prints the command about the k-th configuration that is shown. */
 void tsr_plan_put_shown_command(FILE *out, const struct tsr_plan *plan, const char *subcommand,
                                 size_t k);
 /* Returns the command that simulates the k-th again, to be freed; NULL when out of memory. */

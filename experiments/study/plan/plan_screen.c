@@ -188,7 +188,7 @@ static void put_others(FILE *out, const struct tsr_plan *plan, const struct rows
     fputs("; --allow all ranks such rows among the others.\n", out);
 }
 
-/* ---- who wins, and why ----------------------------------------------------------------------- */
+/* ---- the winner and its reason --------------------------------------------------------------- */
 
 /* What a token takes, in microseconds. */
 struct parts {
@@ -304,7 +304,7 @@ static const char *first_refusal(const struct tsr_plan *plan)
     return "";
 }
 
-/* Which of the rows give memory back and ask again. */
+/* Prints which rows make the allocator free its cache and ask again. */
 static void put_retries(FILE *out, const struct tsr_plan *plan, const struct rows *rows)
 {
     size_t n = 0;

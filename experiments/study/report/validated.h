@@ -51,7 +51,7 @@ tsr_status tsr_validated_group(const struct tsr_measured_classes *all,
                                const struct tsr_time_error *errors, size_t n,
                                struct tsr_arena *arena, const struct tsr_validated **out,
                                size_t *n_out) TSR_MUST_USE;
-/* The same of the errors of jobs of one experiment. */
+/* Groups the errors of the jobs of one experiment. Errors: TSR_ENOMEM. */
 tsr_status tsr_validated_of(const struct tsr_job *jobs, size_t n, struct tsr_arena *arena,
                             const struct tsr_validated **out, size_t *n_out) TSR_MUST_USE;
 
