@@ -282,7 +282,7 @@ has "$out" "transformer.h.*"
 
 # The first screen answers: where, of what, what lowers it, on what knowledge, what is next. Details come with --notes.
 COLUMNS=80 works explain "$whole" --strategy fsdp
-has "$out" "Peak: 66.20 GiB allocated" "68.1 %  Activation " "checkpoint.every=full" "Predicted, nothing ran" "Not known: " \
+has "$out" "Peak: 66.20 GiB allocated" "68.1 %  Activation " "checkpoint.every=full" "loss.chunks=8  (needs other software)" "Predicted, nothing ran" "Not known: " \
     "--only fsdp" "--set checkpoint.every=full" "More: --notes"
 checks=$((checks + 2))
 [ "$(wc -l <"$out")" -le 36 ] || complain "explain has $(wc -l <"$out") lines at 80 columns"

@@ -43,6 +43,13 @@ static const char *effect_text(const json_t *row)
     return !strcmp(effect, "gpus") ? "  (more GPUs)" : "";
 }
 
+/* Returns the mark of a change that needs software which the strategy does not use: the `+` of
+ * compare. */
+static const char *needs_text(const json_t *row)
+{
+    return *tsr_json_text(row, "needs") ? "  (needs other software)" : "";
+}
+
 static json_int_t host_bytes(const json_t *row)
 {
     return tsr_json_int(row, "host_bytes") + tsr_json_int(row, "pinned_bytes");
@@ -81,8 +88,8 @@ static void print_change(FILE *out, const json_t *row, const json_t *base)
         fprintf(out, " %+8.1f ms", 1e3 * (comparable_s(row, base) - json_real_value(was)));
     else if (json_is_real(was))
         fprintf(out, " %11s", "?");
-    fprintf(out, "  %s%s%s%s\n", changes, effect_text(row), host_text(row, base, host),
-            tsr_verdict_remark(row));
+    fprintf(out, "  %s%s%s%s%s\n", changes, needs_text(row), effect_text(row),
+            host_text(row, base, host), tsr_verdict_remark(row));
 }
 
 static bool is_already_set(const json_t *row, const json_t *base)
@@ -144,11 +151,12 @@ static bool is_listed(const json_t *row, const json_t *base)
            !has_no_effect(row, base) && !only_larger(row, base);
 }
 
-/* It lowers the peak, fits, and neither numbers nor the number of GPUs are other ones. */
+/* Returns true if a change lowers the peak, fits, needs no other software, and changes neither
+ * numbers nor the number of GPUs. */
 static bool lowers(const json_t *row, const json_t *base)
 {
     return is_listed(row, base) && tsr_json_int(row, "saves_allocated_bytes") > 0 &&
-           !*effect_text(row) && !json_is_false(json_object_get(row, "fits"));
+           !*effect_text(row) && !*needs_text(row) && !json_is_false(json_object_get(row, "fits"));
 }
 
 const json_t *tsr_explain_first_change(const json_t *what_if)

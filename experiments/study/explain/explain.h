@@ -143,6 +143,7 @@ struct tsr_what_if_row {
     size_t n_sets;
     const char *sets[TSR_MAX_CHANGED_KEYS]; /* "precision.reduce=bf16" */
     enum tsr_what_if_effect effect;
+    unsigned needs; /* set of enum tsr_need: software that the strategy does not use already */
     bool already_set;
     bool failed, out_of_memory; /* why: failure */
     const char *failure;

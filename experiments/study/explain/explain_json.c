@@ -1,6 +1,7 @@
 /* explain_json.c: an explanation as a JSON object. Keys ending in _bytes are bytes. */
 #include <jansson.h>
 
+#include "experiments/study/config/needs.h"
 #include "experiments/study/config/settings.h"
 #include "experiments/study/explain/explain.h"
 #include "experiments/study/report/validated.h"
@@ -256,10 +257,13 @@ static json_t *row_json(const struct tsr_what_if_row *r)
     static const char *const effects[] = {"none", "numbers", "gpus"};
     json_t *row = json_object(), *sets = json_array();
     bool ok = !r->failed;
+    char needs[128];
+    tsr_needs_words(r->needs, needs, sizeof needs);
     for (size_t i = 0; i < r->n_sets; i++)
         json_array_append_new(sets, json_string(r->sets[i]));
     json_object_set_new(row, "set", sets);
     put_text(row, "effect", effects[r->effect]);
+    put_text(row, "needs", needs);
     json_object_set_new(row, "already_set", json_boolean(r->already_set));
     json_object_set_new(row, "out_of_memory", json_boolean(r->out_of_memory));
     json_object_set_new(row, "failure", ok ? json_null() : json_string(r->failure));

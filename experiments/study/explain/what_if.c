@@ -5,6 +5,7 @@
  * before its key does.
  */
 #include "experiments/study/explain/what_if.h"
+#include "experiments/study/config/needs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -147,6 +148,7 @@ static void end(struct list *list)
         TSR_OK)
         return;
     what->is_set = tsr_what_if_equal(&what->variant, list->job->settings, &changed.settings);
+    what->needs = tsr_needs_beyond(&changed.settings, list->job->settings);
     list->n++;
 }
 

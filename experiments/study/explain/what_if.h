@@ -16,6 +16,7 @@ struct tsr_what_if {
     struct tsr_variant variant;
     char values[3][TSR_WHAT_IF_VALUE]; /* what variant's values point to, where it was made */
     bool is_set;                       /* the strategy has it already */
+    unsigned needs;                    /* software beyond the strategy's: tsr_needs_beyond() */
 };
 
 /* What one emission (or simulation) gave. Plain data: it goes through a pipe. */

@@ -102,11 +102,20 @@ static enum tsr_what_if_effect effect_of(const struct study *study, const struct
     return effect;
 }
 
+static unsigned needs_of(const struct study *study, const struct combination *c)
+{
+    unsigned needs = 0;
+    for (size_t i = 0; i < c->n; i++)
+        needs |= study->what[c->of[i]].needs;
+    return needs;
+}
+
 static tsr_status row_of(const struct study *study, const struct combination *c, bool is_set,
                          struct tsr_what_if_row *out)
 {
     const struct tsr_what_if_result *r = &c->result, *base = &study->singles[study->n].result;
     *out = (struct tsr_what_if_row){.effect = effect_of(study, c),
+                                    .needs = needs_of(study, c),
                                     .already_set = is_set,
                                     .failed = r->status != 0,
                                     .out_of_memory = r->status == TSR_EXIT_UNFIT,
