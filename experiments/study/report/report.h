@@ -70,6 +70,11 @@ tsr_status tsr__put_json_value(FILE *out, const json_t *value);
 tsr_status tsr_print_report(FILE *out, const json_t *report) TSR_MUST_USE;
 /* As the first one, and gives `value` back. */
 tsr_status tsr_put_json(FILE *out, json_t *value) TSR_MUST_USE;
+/* Returns a text as a JSON string, null for NULL. A file name need not be UTF-8, JSON must be: then
+ * all but ASCII becomes '?'. */
+json_t *tsr__text_json(const char *text);
+/* Returns a row as an object with all its columns; NULL when out of memory. */
+json_t *tsr__row_json(const struct tsr_row *row);
 /* A row as tsr__rows_json() wrote it. Keys that are missing or null leave what is unknown. */
 void tsr__row_of_json(const json_t *object, struct tsr_row *row);
 

@@ -360,8 +360,7 @@ void tsr__put_rows_csv(FILE *out, const struct tsr_row *rows, size_t n)
 
 /* ---- JSON --------------------------------------------------------------------------------- */
 
-/* A file name need not be UTF-8, JSON must be: then all but ASCII becomes '?'. */
-static json_t *text_json(const char *text)
+json_t *tsr__text_json(const char *text)
 {
     if (!text)
         return json_null();
@@ -384,7 +383,7 @@ static json_t *value_json(const struct value *value)
         return json_null();
     switch (value->type) {
     case TEXT:
-        return text_json(value->text);
+        return tsr__text_json(value->text);
     case HASH:
         (void)snprintf(hash, sizeof hash, "%016" PRIx64, value->integer);
         return json_string(hash);
@@ -405,8 +404,8 @@ static json_t *section_json(const struct tsr_row *row, const struct tsr_section_
     return json_pack("{sIsIsIsIsososs}", "peak_allocated_bytes", (json_int_t)s->allocated,
                      "peak_reserved_bytes", (json_int_t)s->reserved, "host_bytes",
                      (json_int_t)s->host, "pinned_bytes", (json_int_t)s->pinned,
-                     "host_bytes_per_node", node, "peak_module", text_json(s->module), "peak_phase",
-                     s->phase);
+                     "host_bytes_per_node", node, "peak_module", tsr__text_json(s->module),
+                     "peak_phase", s->phase);
 }
 
 /* Sections that the run has, by name. */
@@ -423,7 +422,7 @@ static bool add_sections(json_t *out, const struct tsr_row *row)
     return true;
 }
 
-static json_t *row_json(const struct tsr_row *row)
+json_t *tsr__row_json(const struct tsr_row *row)
 {
     char key[64];
     json_t *out = json_object();
@@ -546,80 +545,4 @@ void tsr__row_of_json(const json_t *object, struct tsr_row *row)
     row->fit.usable = row->usable_bytes;
     row->fit.has_nccl = row->nccl_bytes >= 0;
     row->fit.nccl = row->fit.has_nccl ? (uint64_t)row->nccl_bytes : 0;
-}
-
-static bool add_study(json_t *out, const struct tsr_study_info *info)
-{
-    return json_object_set_new(out, "schema", json_string("tessera.compare")) == 0 &&
-           json_object_set_new(out, "schema_version", json_integer(TSR__ROWS_SCHEMA)) == 0 &&
-           json_object_set_new(out, "times",
-                               json_string(info->measured ? "measured" : "simulated")) == 0 &&
-           json_object_set_new(out, "title", text_json(info->title)) == 0 &&
-           json_object_set_new(out, "experiment_file", text_json(info->config_path)) == 0 &&
-           json_object_set_new(out, "model", text_json(info->model_name)) == 0 &&
-           json_object_set_new(out, "cluster", text_json(info->cluster_name)) == 0 &&
-           json_object_set_new(out, "gpu", text_json(info->gpu_name)) == 0 &&
-           json_object_set_new(out, "device_file", text_json(info->device_file)) == 0 &&
-           json_object_set_new(out, "time_sources", text_json(info->time_sources)) == 0 &&
-           json_object_set_new(out, "validated_error", tsr_validated_json(info)) == 0 &&
-           json_object_set_new(out, "world_size", json_integer(info->world)) == 0;
-}
-
-static bool add_versions(json_t *out)
-{
-    json_t *versions = json_object();
-    return json_object_set_new(out, "versions", versions) == 0 &&
-           json_object_set_new(versions, "tessera", json_string(tsr__version())) == 0 &&
-           json_object_set_new(versions, "compiler", json_string(__VERSION__)) == 0
-#ifdef TSR_SIMGRID_VERSION
-           && json_object_set_new(versions, "simgrid", json_string(TSR_SIMGRID_VERSION)) == 0
-#endif
-        ;
-}
-
-json_t *tsr__rows_json(const struct tsr_study_info *info, const struct tsr_row *rows, size_t n,
-                       bool full)
-{
-    json_t *out = json_object();
-    json_t *list = json_array();
-    bool ok = out && add_study(out, info);
-    if (full)
-        ok = ok && add_versions(out) &&
-             json_object_set_new(out, "configuration_yaml", text_json(info->resolved_yaml)) == 0;
-    int best = tsr__best_row(rows, n);
-    ok = ok && json_object_set_new(out, "best_strategy",
-                                   best < 0 ? json_null() : text_json(rows[best].strategy)) == 0;
-    for (size_t i = 0; ok && i < n; i++)
-        ok = json_array_append_new(list, row_json(&rows[i])) == 0;
-    ok = ok && json_object_set(out, "rows", list) == 0;
-    json_decref(list);
-    if (ok)
-        return out;
-    json_decref(out);
-    return NULL;
-}
-
-tsr_status tsr__put_json_value(FILE *out, const json_t *value)
-{
-    if (!value)
-        return tsr_fail(TSR_ENOMEM, "no memory left for JSON, or a name in it is no UTF-8");
-    if (tsr_json_dump(value, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12)) != 0 && !ferror(out))
-        return tsr_fail(TSR_ENOMEM, "no memory left to write the comparison as JSON");
-    fputc('\n', out);
-    return TSR_OK;
-}
-
-tsr_status tsr_print_report(FILE *out, const json_t *report)
-{
-    if (tsr_json_dump(report, out, JSON_INDENT(2)) != 0 && !ferror(out))
-        return tsr_no_memory("the report");
-    fputc('\n', out);
-    return TSR_OK;
-}
-
-tsr_status tsr_put_json(FILE *out, json_t *value)
-{
-    tsr_status status = tsr__put_json_value(out, value);
-    json_decref(value);
-    return status;
 }
