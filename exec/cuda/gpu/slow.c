@@ -1,4 +1,5 @@
-/* slow.c: counts the slow ways of a run, tells of them, and refuses those that are not allowed. */
+/* slow.c: counts the slow paths of a run, describes them in a note, and refuses those that are not
+ * allowed. */
 #include "exec/cuda/gpu/slow.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
-/* slow.h: ways of a run on a GPU that compute the same and take many times longer than the usual
- * one. Each is counted where it is taken, the run tells of them at its end, and in a job of 16
- * bits, which expects the speed of tensor cores, it is an error unless the user has allowed it by
- * name (--allow-slow).
+/* slow.h: slow paths of a run on a GPU: they compute the same as the usual ones and take many times
+ * longer. Each is counted where it is taken, and the run prints the counts at its end. A job of 16
+ * bits expects the speed of tensor cores: there a slow path is an error unless the user has allowed
+ * it by name (--allow-slow).
  */
 #ifndef TSR_EXEC_CUDA_SLOW_H
 #define TSR_EXEC_CUDA_SLOW_H
@@ -24,10 +24,10 @@ enum tsr_slow_path {
 };
 #define TSR_SLOW_ALL ((1u << TSR_SLOW_PATHS) - 1)
 
-/* The slow ways that the run of a device took; only the rank's host thread uses it. `is_half` is
- * set by the first product or attention of 16 bits. n counts launches and captures: what a graph
- * repeats is counted once. `first` says which it was, of the first of its kind. Zeros: none yet,
- * and none is allowed. */
+/* The slow paths that the run of a device took. Only the rank's host thread uses it. All zeros:
+ * none was taken, and none is allowed. is_half is set by the first product or attention of 16 bits.
+ * n counts launches and captures: work that a graph repeats is counted once. first: describes the
+ * first of each kind. */
 struct tsr_slow {
     unsigned allowed; /* bits: 1 << enum tsr_slow_path */
     bool is_half;
@@ -36,15 +36,15 @@ struct tsr_slow {
     char first[TSR_SLOW_PATHS][160];
 };
 
-/* Counts one; `what` says which. TSR_EUNSUPPORTED: the job is of 16 bits, and the way is not
- * allowed. slow may be NULL: then everything is allowed and nothing is counted. */
+/* Counts a slow path that `what` describes. TSR_EUNSUPPORTED: the job is of 16 bits, and the path
+ * is not allowed. slow may be NULL: then everything is allowed and nothing is counted. */
 tsr_status tsr_slow_take(struct tsr_slow *slow, enum tsr_slow_path path,
                          const char *what) TSR_MUST_USE;
 
 /* Returns how many were taken, of all kinds. */
 uint64_t tsr_slow_count(const struct tsr_slow *slow);
 
-/* "" or one line of all that were taken. */
+/* Writes one line about all paths that were taken; "" for none. */
 void tsr_slow_note(const struct tsr_slow *slow, char *out, size_t bytes);
 
 /* Reads a list of names with commas between them: product, attention, graph, copy, scratch.

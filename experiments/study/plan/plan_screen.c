@@ -19,10 +19,11 @@ static double gib(uint64_t bytes)
 
 /* ---- which rows ------------------------------------------------------------------------------ */
 
-/* Indices of plan->shown, ascending. */
+/* The rows that the screen shows, as indices of plan->shown: n_fastest ranked ones, then n_front
+ * more of the front, then rows with a mark. */
 struct rows {
     size_t n, *items;
-    size_t n_fastest, n_front; /* then come those of the front, then one with a mark */
+    size_t n_fastest, n_front;
 };
 
 static bool has_row(const struct rows *rows, size_t k)
@@ -33,7 +34,8 @@ static bool has_row(const struct rows *rows, size_t k)
     return false;
 }
 
-/* Adds of the front, which is shown from fast to small, the first that needs at most `most`. */
+/* Adds the first row of the front that needs at most `most` bytes. plan->shown has the front from
+ * fast to small. */
 static void add_front(const struct tsr_plan *plan, uint64_t most, struct rows *rows)
 {
     for (size_t k = 0; k < plan->n_ranked; k++) {
@@ -48,7 +50,8 @@ static void add_front(const struct tsr_plan *plan, uint64_t most, struct rows *r
     }
 }
 
-/* The smallest of the front is the last. */
+/* Returns the bytes that the smallest row of the front needs, which is the last one; UINT64_MAX: no
+ * front. */
 static uint64_t smallest(const struct tsr_plan *plan)
 {
     uint64_t out = UINT64_MAX;
@@ -58,8 +61,9 @@ static uint64_t smallest(const struct tsr_plan *plan)
     return out;
 }
 
-/* Chooses the N fastest, of the front the fastest within 3/4, 1/2 and 1/4 of the budget and the
- * smallest, and the fastest with a mark; `wide`: all. rows->items has room for all. */
+/* Chooses the N fastest rows, those of the front that are fastest within 3/4, 1/2 and 1/4 of the
+ * budget, the smallest one, and the fastest with a mark. wide: chooses all. rows->items has room
+ * for all. */
 static void choose_rows(const struct tsr_plan *plan, bool wide, struct rows *rows)
 {
     size_t top = wide ? plan->n_shown : plan->options.top;
