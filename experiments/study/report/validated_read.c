@@ -44,9 +44,9 @@ static tsr_status read_text(const struct tsr_yaml_node *item, const char *key, c
 {
     const struct tsr_yaml_node *node;
     TSR_TRY(need(item, key, &node));
-    if (strlen(node->text) >= size)
-        return tsr_node_error(node, "%s: found %s; allowed: at most %zu letters", key, node->text,
-                              size - 1);
+    if (node->kind != TSR_NODE_SCALAR || strlen(node->text) >= size)
+        return tsr_node_error(node, "%s: found %s; allowed: a text of at most %zu letters", key,
+                              tsr_node_show(node), size - 1);
     snprintf(out, size, "%s", node->text);
     return TSR_OK;
 }
@@ -56,7 +56,8 @@ static tsr_status read_share(const struct tsr_yaml_node *item, const char *key, 
     const struct tsr_yaml_node *node;
     TSR_TRY(need(item, key, &node));
     if (!tsr_node_double(node, out) || !(*out >= 0) || !isfinite(*out))
-        return tsr_node_error(node, "%s: found %s; allowed: a number from 0", key, node->text);
+        return tsr_node_error(node, "%s: found %s; allowed: a number from 0", key,
+                              tsr_node_show(node));
     return TSR_OK;
 }
 
@@ -66,7 +67,7 @@ static tsr_status read_nodes(const struct tsr_yaml_node *item, bool *many)
     TSR_TRY(need(item, "nodes", &node));
     *many = !strcmp(node->text, "many");
     if (!*many && strcmp(node->text, "one"))
-        return tsr_node_error(node, "nodes: found %s; allowed: one or many", node->text);
+        return tsr_node_error(node, "nodes: found %s; allowed: one or many", tsr_node_show(node));
     return TSR_OK;
 }
 
@@ -147,7 +148,8 @@ static tsr_status read_class(const struct tsr_yaml_node *item, struct tsr_measur
     TSR_TRY(read_nodes(item, &out->many_nodes));
     TSR_TRY(need(item, "rows", &rows));
     if (!tsr_node_u64(rows, &n) || n < 1 || n > UINT32_MAX)
-        return tsr_node_error(rows, "rows: found %s; allowed: an integer from 1", rows->text);
+        return tsr_node_error(rows, "rows: found %s; allowed: an integer from 1",
+                              tsr_node_show(rows));
     out->rows = (uint32_t)n;
     TSR_TRY(read_share(item, "median", &out->median));
     TSR_TRY(read_share(item, "p90", &out->p90));
