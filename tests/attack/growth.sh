@@ -28,7 +28,8 @@ memory() {
     checks=$((checks + 1))
     first=${first:-$latest}
     echo "$what: $first KiB after a tenth of $want, $latest KiB at the end"
-    [ "$latest" -le $((first + 512)) ] || complain "$what: it grew from $first to $latest KiB"
+    # An arena of malloc more or less is no growth; a leak of 8 KiB a simulation is.
+    [ "$latest" -le $((first + 1024)) ] || complain "$what: it grew from $first to $latest KiB"
 }
 
 if [ -x "$study" ]; then

@@ -3,7 +3,10 @@
  */
 #include "tests/cuda/comms_testing.h"
 
+#include <sched.h>
 #include <setjmp.h>
+#include <stdatomic.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -154,6 +157,42 @@ static void test_loopback__abort__ends_those_who_wait(void **state)
     assert_string_equal(ranks[0].error, "rank 1 gave up: the disk is full");
 }
 
+/* Rank 1 may still read what rank 0 has: rank 0 keeps it until rank 1 says that it is done. */
+static atomic_bool reads;
+static atomic_uint opened;
+
+static void reader_body(struct ct_rank *rank)
+{
+    struct loop_job *job = rank->user;
+    struct comms_rank *r = &job->ranks[rank->world->rank];
+    const struct timespec pause = {.tv_nsec = 50000000};
+    start(job, rank, r);
+    atomic_fetch_add(&opened, 1);
+    while (atomic_load(&opened) < 2)
+        sched_yield();
+    r->comms->ops->abort(r->comms, TSR_EIO, "the disk is full");
+    if (rank->world->rank == 1) {
+        nanosleep(&pause, NULL);
+        atomic_store(&reads, false);
+    }
+    r->comms->ops->destroy(r->comms);
+    rank->status = atomic_load(&reads) ? TSR_EDEFECT : TSR_OK;
+}
+
+static void test_loopback__abort__memory_stays_until_all_are_done(void **state)
+{
+    (void)state;
+    static struct loop_job job;
+    struct ct_rank ranks[2];
+    job = (struct loop_job){0};
+    atomic_store(&reads, true);
+    atomic_store(&opened, 0);
+    assert_int_equal(tsr_loopback_create(2, &job.shared), TSR_OK);
+    ct_threads(2, 20, ranks, reader_body, &job);
+    tsr_loopback_destroy(job.shared);
+    assert_int_equal(ranks[0].status, TSR_OK);
+}
+
 static void test_loopback__too_many_ranks__refused(void **state)
 {
     (void)state;
@@ -170,6 +209,7 @@ int main(void)
         cmocka_unit_test(test_loopback__ranks_disagree__both_say_who),
         cmocka_unit_test(test_loopback__rank_does_not_come__timeout),
         cmocka_unit_test(test_loopback__abort__ends_those_who_wait),
+        cmocka_unit_test(test_loopback__abort__memory_stays_until_all_are_done),
         cmocka_unit_test(test_loopback__too_many_ranks__refused),
     };
     (void)setenv("TSR_STANDIN", "delay_us=200,seed=3", 0); /* where streams are threads */

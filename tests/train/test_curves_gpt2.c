@@ -36,7 +36,7 @@ static const struct curve_run runs[] = {
     {"no-reshard", 4, false},
     {"no-all-reduce", 0, false},
     {"chunked-loss", 0, false},
-    {"fused", 1, true},
+    {"fused", 0, true},
     {"fused-2", 0, false},
     {"names", 0, true},
     /* Other numbers of ranks */

@@ -11,9 +11,14 @@
  */
 #include "exec/cuda/comms/comms.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "exec/world/thread_call.h"
+
+/* So long a rank that ends after a failure waits for the others, in seconds. */
+#define OTHERS_END_S 3
 
 struct events {
     bool made;
@@ -23,6 +28,7 @@ struct events {
 struct tsr_loopback {
     struct tsr_hub *hub;
     uint32_t size;
+    atomic_uint n_open;    /* ranks whose work on the device may still read what others have */
     struct events *events; /* [size][TSR_THREAD_COMMS]; each written by its rank */
 };
 
@@ -291,8 +297,18 @@ static void loopback_abort(struct tsr_comms *comms, tsr_status status, const cha
     (void)tsr__abort_by(&l->shared->hub->abort, l->world->rank, status, why);
 }
 
+/* A stream goes on when the others have read its buffers, unless a failure came between. Then a
+ * rank whose own work is done may not unmap its memory before the work of the others is. */
 static void loopback_destroy(struct tsr_comms *comms)
 {
+    struct tsr_loopback *shared = of(comms)->shared;
+    const struct timespec pause = {.tv_nsec = 100000};
+    atomic_fetch_sub(&shared->n_open, 1);
+    for (int i = 0; i < OTHERS_END_S * 10000; i++) {
+        if (!tsr__aborted(&shared->hub->abort) || atomic_load(&shared->n_open) == 0)
+            break;
+        nanosleep(&pause, NULL);
+    }
     free(of(comms));
 }
 
@@ -316,6 +332,7 @@ tsr_status tsr_comms_loopback(struct tsr_loopback *loopback, const struct tsr_co
     *l = (struct loopback){.base = {&loopback_ops, config->world, config->timeout_s},
                            .shared = loopback,
                            .world = config->world};
+    atomic_fetch_add(&loopback->n_open, 1);
     *out = &l->base;
     return TSR_OK;
 }
