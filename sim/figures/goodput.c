@@ -52,6 +52,28 @@ static void complete(struct run *r, double covers)
     r->written = (double)INFINITY;
 }
 
+/* Adds the cycles of work and checkpoint up to the next failure without walking through them,
+ * except for the last two, whose ends rounding could exchange with the failure. Called at the end
+ * of a stall: from here on all cycles are alike. The first leaves its own work at risk while its
+ * checkpoint is written. */
+static void skip_cycles(struct run *r)
+{
+    const struct tsr_goodput_input *in = r->in;
+    double stall = fmax(in->write_s - in->interval_s, 0.0) + in->stall_s;
+    double cycle = in->interval_s + stall;
+    double n = floor((fmin(r->next_failure, in->horizon_s) - r->now) / cycle) - 2.0;
+    if (!(n >= 1.0))
+        return;
+    r->now += n * cycle;
+    r->time[WORK] += n * in->interval_s;
+    r->time[STALL] += n * stall;
+    r->n_checkpoints += (uint64_t)n;
+    if (in->write_s > 0.0) {
+        r->at_risk = r->covers = in->interval_s;
+        r->written = r->now + in->write_s;
+    }
+}
+
 static void end_phase(struct run *r)
 {
     if (r->phase == WORK) {
@@ -67,6 +89,7 @@ static void end_phase(struct run *r)
             r->written = r->now + r->in->write_s;
         else
             complete(r, r->covers);
+        skip_cycles(r);
     }
     begin_work(r);
 }

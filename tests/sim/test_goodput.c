@@ -105,6 +105,12 @@ static void a_machine_that_never_fails(void **state)
     in.write_s = 1400; /* longer than the work: the next one waits 500 s and stalls 100 s */
     assert_int_equal(tsr_goodput_simulate(&in, &got), TSR_OK);
     assert_close(got.useful, 900.0 / 1500, 2e-3);
+    in = long_run(
+        1e12, 0.9, 0.1,
+        500); /* a checkpoint each second, 2.6e9 in all: what is alike is not walked through */
+    assert_int_equal(tsr_goodput_simulate(&in, &got), TSR_OK);
+    assert_close(got.useful, 0.9, 1e-6);
+    assert_close(got.checkpoints, in.horizon_s, 1e-6);
 }
 
 /* Writing beside the work stalls less and risks more; with a long write it must lose more work. */

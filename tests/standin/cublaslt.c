@@ -382,6 +382,23 @@ static double *unpacked(const unsigned char *at, const struct layout *l, int64_t
     return x;
 }
 
+/* row += x[0 ... n - 1] times rows of b, each sum in the order of the rows: the bits are those of
+ * one row after the other. */
+static void add_rows(double *restrict row, const double *x, const double *restrict b, uint64_t n,
+                     uint64_t columns)
+{
+    uint64_t q = 0;
+    for (; q + 4 <= n; q += 4) {
+        const double *r = b + q * columns;
+        for (uint64_t j = 0; j < columns; j++)
+            row[j] = row[j] + x[q] * r[j] + x[q + 1] * r[columns + j] +
+                     x[q + 2] * r[2 * columns + j] + x[q + 3] * r[3 * columns + j];
+    }
+    for (; q < n; q++)
+        for (uint64_t j = 0; j < columns; j++)
+            row[j] += x[q] * b[q * columns + j];
+}
+
 static void multiply(const struct product *p, int64_t of, const double *a, const double *b,
                      double *row)
 {
@@ -392,9 +409,7 @@ static void multiply(const struct product *p, int64_t of, const double *a, const
         p->problem.desc.epilogue == CUBLASLT_EPILOGUE_BIAS ? p->problem.desc.bias : NULL;
     for (uint64_t i = 0; i < d->rows; i++) {
         memset(row, 0, d->columns * sizeof *row);
-        for (uint64_t q = 0; q < k; q++)
-            for (uint64_t j = 0; j < d->columns; j++)
-                row[j] += a[i * k + q] * b[q * d->columns + j];
+        add_rows(row, a + i * k, b, k, d->columns);
         for (uint64_t j = 0; j < d->columns; j++) {
             double x = p->alpha * row[j] + (bias ? load(bias, d->type, i) : 0);
             if (p->beta != 0)
