@@ -6,6 +6,7 @@
 
 #include "engine/fsdp/fully_shard.h"
 #include "engine/fsdp/methods.h"
+#include "engine/fsdp/transitions.h"
 #include "engine/graph/module.h"
 #include "engine/layout/layout.h"
 #include "engine/ops/ops.h"
@@ -250,7 +251,7 @@ struct tsr_tensor *tsr__group_pre_forward(struct tsr_engine *e, struct tsr_group
                                           struct tsr_tensor *in);
 void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default_prefetch);
-void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const char *by);
+void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, enum tsr_cause cause);
 /* Marks where a hook of the group begins and ends; returns what origin.group was. */
 uint32_t tsr__group_enter(struct tsr_engine *e, const struct tsr_group *g, enum tsr_hook hook);
 void tsr__group_leave(struct tsr_engine *e, enum tsr_hook hook, uint32_t group);
@@ -260,10 +261,13 @@ void tsr__drop_reduce_inputs(struct tsr_engine *e, struct tsr_comm_ctx *comm, si
 void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g);
 void tsr__group_finalize(struct tsr_engine *e, struct tsr_group *g);
 /* Moves of the state machines, checked against the tables of transitions.c. */
-void tsr__state_set_training(struct tsr_engine *e, struct tsr_state *s, enum tsr_training_state to);
-void tsr__group_set_training(struct tsr_engine *e, struct tsr_group *g, enum tsr_training_state to);
-void tsr__group_set_sharded(struct tsr_engine *e, struct tsr_group *g, enum tsr_sharded_state to);
-void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g);
+void tsr__state_set_training(struct tsr_engine *e, struct tsr_state *s, enum tsr_training_state to,
+                             enum tsr_cause cause);
+void tsr__group_set_training(struct tsr_engine *e, struct tsr_group *g, enum tsr_training_state to,
+                             enum tsr_cause cause);
+void tsr__group_set_sharded(struct tsr_engine *e, struct tsr_group *g, enum tsr_sharded_state to,
+                            enum tsr_cause cause);
+void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g, enum tsr_cause cause);
 void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward);
 const char *tsr__training_name(enum tsr_training_state s);
 

@@ -449,7 +449,7 @@ static bool save(void *user, struct tsr_module *m)
     for (size_t i = 0; i < m->n_params; i++) {
         struct tsr_fsdp_param *f = m->params[i].param->fsdp;
         if (f && f->group->lazy_done && is_first_place(m, &m->params[i]))
-            tsr__group_to_sharded(user, f->group);
+            tsr__group_to_sharded(user, f->group, TSR_BY_STATE_DICT);
     }
     return true;
 }

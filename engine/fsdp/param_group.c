@@ -85,7 +85,7 @@ static void drop_post_forward(struct tsr_engine *e, struct tsr_group *g)
 }
 
 /* Registers sharded parameters; the full storage goes back (R234). */
-void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
+void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g, enum tsr_cause cause)
 {
     if (g->sharded == TSR_SHARDED)
         return;
@@ -100,7 +100,7 @@ void tsr__group_to_sharded(struct tsr_engine *e, struct tsr_group *g)
         tsr__direct_retire(e, g);
     /* A slice that no backward gathered from (no output needed a gradient) stays until the next
      * one takes its place. */
-    tsr__group_set_sharded(e, g, TSR_SHARDED);
+    tsr__group_set_sharded(e, g, TSR_SHARDED, cause);
 }
 
 /* Keeps slice (rank in the smaller group) of the padded flat parameter (2.5). */
@@ -142,7 +142,7 @@ static void to_post_forward(struct tsr_engine *e, struct tsr_group *g)
     }
     if (tsr__is_direct(g))
         tsr__direct_retire(e, g);
-    tsr__group_set_sharded(e, g, TSR_SHARDED_POST_FORWARD);
+    tsr__group_set_sharded(e, g, TSR_SHARDED_POST_FORWARD, TSR_BY_RESHARD);
 }
 
 static void trace_reshard(struct tsr_engine *e, struct tsr_group *g, const char *res)
@@ -171,7 +171,7 @@ void tsr__group_reshard(struct tsr_engine *e, struct tsr_group *g)
         }
     }
     trace_reshard(e, g, g->sharded == TSR_SHARDED ? "already" : "sharded");
-    tsr__group_to_sharded(e, g);
+    tsr__group_to_sharded(e, g, TSR_BY_RESHARD);
 }
 
 /* ---- unshard (3.4) --------------------------------------------------------------------------- */
@@ -269,7 +269,7 @@ static void set_unsharded(struct tsr_engine *e, struct tsr_group *g)
     }
     if (g->sharded == TSR_SHARDED_POST_FORWARD)
         drop_post_forward(e, g);
-    tsr__group_set_sharded(e, g, TSR_UNSHARDED);
+    tsr__group_set_sharded(e, g, TSR_UNSHARDED, TSR_BY_COPY_OUT);
 }
 
 void tsr__group_wait_for_unshard(struct tsr_engine *e, struct tsr_group *g)
@@ -334,9 +334,12 @@ void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward
     enum tsr_training_state before = g->training;
     uint32_t group = e->origin.group;
     e->origin.group = g->id;
-    tsr__group_set_training(e, g, forward ? TSR_FORWARD : TSR_PRE_BACKWARD);
+    if (forward)
+        tsr__group_set_training(e, g, TSR_FORWARD, TSR_BY_FORWARD_PREFETCH);
+    else
+        tsr__group_set_training(e, g, TSR_PRE_BACKWARD, TSR_BY_BACKWARD_PREFETCH);
     tsr__group_unshard(e, g, g->unshard_async_op);
-    tsr__group_set_training(e, g, before);
+    tsr__group_set_training(e, g, before, TSR_BY_PREFETCH_END);
     e->origin.group = group;
 }
 
@@ -344,7 +347,7 @@ void tsr__group_prefetch(struct tsr_engine *e, struct tsr_group *g, bool forward
 static void post_backward_node(struct tsr_engine *e, struct tsr_node *node,
                                struct tsr_tensor **grad_out, struct tsr_tensor **grad_in)
 {
-    tsr__group_post_backward(e, node->ptr, "autograd");
+    tsr__group_post_backward(e, node->ptr, TSR_BY_POST_BACKWARD);
     grad_in[0] = tsr_retain(grad_out[0]);
 }
 
@@ -391,7 +394,7 @@ struct tsr_tensor *tsr__group_pre_forward(struct tsr_engine *e, struct tsr_group
                                           struct tsr_tensor *in)
 {
     uint32_t group = tsr__group_enter(e, g, TSR_HOOK_PRE_FORWARD);
-    tsr__group_set_training(e, g, TSR_FORWARD);
+    tsr__group_set_training(e, g, TSR_FORWARD, TSR_BY_PRE_FORWARD);
     tsr__group_unshard(e, g, g->unshard_async_op);
     tsr__group_wait_for_unshard(e, g);
     in = register_post_backward(e, g, in);
@@ -421,6 +424,6 @@ void tsr__group_post_forward(struct tsr_engine *e, struct tsr_group *g)
         tsr__group_reshard(e, g);
         record_post_forward(e, g);
     }
-    tsr__group_set_training(e, g, TSR_IDLE);
+    tsr__group_set_training(e, g, TSR_IDLE, TSR_BY_POST_FORWARD);
     tsr__group_leave(e, TSR_HOOK_POST_FORWARD, group);
 }

@@ -38,7 +38,7 @@ static void pre_backward(struct tsr_engine *e, struct tsr_group *g, bool default
 {
     if (g->training == TSR_PRE_BACKWARD)
         return;
-    tsr__group_set_training(e, g, TSR_PRE_BACKWARD);
+    tsr__group_set_training(e, g, TSR_PRE_BACKWARD, TSR_BY_PRE_BACKWARD);
     tsr__group_unshard(e, g, g->unshard_async_op);
     tsr__group_wait_for_unshard(e, g);
     if (default_prefetch)
@@ -222,18 +222,18 @@ static void reduce_grads(struct tsr_engine *e, struct tsr_group *g)
     tsr__reduce_grads(e, g, items, n);
 }
 
-void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, const char *by)
+void tsr__group_post_backward(struct tsr_engine *e, struct tsr_group *g, enum tsr_cause cause)
 {
     if (!tsr__ok(e))
         return;
     uint8_t hook = e->origin.hook;
-    tsr__group_set_training(e, g, TSR_POST_BACKWARD);
+    tsr__group_set_training(e, g, TSR_POST_BACKWARD, cause);
     e->origin.hook = TSR_HOOK_POST_BACKWARD;
     e->origin.group = g->id;
     e->origin.module = g->state->modules[0]->id;
     tsr__emit_mark(e, TSR_MARK_POST_BACKWARD, 0);
     tsr__emit_mark(e, TSR_MARK_GROUP_BEGIN, TSR_HOOK_POST_BACKWARD);
-    trace_post_backward(e, g, by);
+    trace_post_backward(e, g, cause == TSR_BY_POST_BACKWARD ? "autograd" : "final_callback");
     accumulate_unsharded_grads(e, g);
     if (g->reduce_grads) {
         reduce_grads(e, g);
@@ -314,5 +314,5 @@ void tsr__group_reset(struct tsr_engine *e, struct tsr_group *g)
     g->reshard_event = 0;
     g->training = TSR_IDLE; /* no move of the table: an error may come in any state */
     g->n_order = 0;
-    tsr__group_to_sharded(e, g);
+    tsr__group_to_sharded(e, g, TSR_BY_RESET);
 }

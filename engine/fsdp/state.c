@@ -228,7 +228,7 @@ static void prefetch_groups(struct tsr_engine *e, struct tsr_state *const *list,
 static struct tsr_tensor *enter_forward(struct tsr_engine *e, struct tsr_state *s,
                                         const struct tsr_module *m, struct tsr_tensor *in)
 {
-    tsr__state_set_training(e, s, TSR_FORWARD);
+    tsr__state_set_training(e, s, TSR_FORWARD, TSR_BY_PRE_FORWARD);
     root_pre_forward(e, s);
     in = cast_inputs(e, s, m, in);
     for (size_t i = 0; i < s->n_groups; i++)
@@ -285,7 +285,7 @@ static void leave_forward(struct tsr_engine *e, struct tsr_state *s, struct tsr_
     for (size_t i = 0; i < s->n_groups; i++)
         tsr__group_post_forward(e, s->groups[i]);
     register_pre_backward(e, s, out, aux);
-    tsr__state_set_training(e, s, TSR_IDLE);
+    tsr__state_set_training(e, s, TSR_IDLE, TSR_BY_POST_FORWARD);
 }
 
 /* 2.15: lists of which a module never ran are completed here, deepest first (R120). */
@@ -388,10 +388,10 @@ static void finish_state(struct tsr_engine *e, struct tsr_state *s, bool last)
 {
     for (size_t i = s->n_groups; i-- > 0;)
         if (s->groups[i]->training != TSR_POST_BACKWARD)
-            tsr__group_post_backward(e, s->groups[i], "final_callback");
-    tsr__state_set_training(e, s, TSR_IDLE);
+            tsr__group_post_backward(e, s->groups[i], TSR_BY_FINAL_CALLBACK);
+    tsr__state_set_training(e, s, TSR_IDLE, TSR_BY_FINAL_CALLBACK);
     for (size_t i = 0; i < s->n_groups; i++)
-        tsr__group_set_training(e, s->groups[i], TSR_IDLE);
+        tsr__group_set_training(e, s->groups[i], TSR_IDLE, TSR_BY_FINAL_CALLBACK);
     if (last)
         finalize_state(e, s);
 }
@@ -442,7 +442,7 @@ void tsr__state_pre_backward(struct tsr_engine *e, struct tsr_state *s)
     e->origin.module = s->modules[0]->id;
     enter_hook(e, s, TSR_HOOK_PRE_BACKWARD, TSR_MARK_PRE_BACKWARD);
     trace_hook(e, "pre_backward", s, "repeat", in_pre_backward(s));
-    tsr__state_set_training(e, s, TSR_PRE_BACKWARD);
+    tsr__state_set_training(e, s, TSR_PRE_BACKWARD, TSR_BY_PRE_BACKWARD);
     if (!s->ctx->callback_queued) {
         s->ctx->callback_queued = true;
         if (!tsr__at_backward_end(e, final_callback, s))

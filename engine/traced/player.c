@@ -57,7 +57,7 @@ static void post_forward(struct tsr_engine *e, struct tsr_module *m)
 static void post_backward(struct tsr_engine *e, struct tsr_module *m)
 {
     for (size_t i = 0; m->state && i < m->state->n_groups; i++)
-        tsr__group_post_backward(e, m->state->groups[i], "autograd");
+        tsr__group_post_backward(e, m->state->groups[i], TSR_BY_POST_BACKWARD);
     leave(e, m);
 }
 

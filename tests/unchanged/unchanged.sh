@@ -12,6 +12,8 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 export TESSERA=${TESSERA:-$here/../../build/tessera}
 [ -x "$TESSERA" ] || exit 77
+TREE=$(cd "$here/../.." && pwd)
+export TREE
 cd "$here" # files are named as seen from here, since errors name them
 write=false keep=''
 while [ $# -gt 0 ]; do
@@ -111,8 +113,8 @@ make_texts() {
         folder=$(mktemp -d)
         "$TESSERA" "${words[@]//@FOLDER/$folder}" >"$TEXTS/$name" 2>"$TEXTS/$name.stderr" </dev/null || status=$?
         find "$folder" -type f | LC_ALL=C sort | xargs -r cat >>"$TEXTS/$name"
-        # A plan says how long it took.
-        sed -i -e "s|$folder|FOLDER|g" -e "s/_wall_s\": [0-9.e+-]*/_wall_s\": 0/" "$TEXTS/$name" "$TEXTS/$name.stderr"
+        # Files of the tree are named in full; a plan says how long it took.
+        sed -i -e "s|$folder|FOLDER|g" -e "s|$TREE|TREE|g" -e "s/_wall_s\": [0-9.e+-]*/_wall_s\": 0/" "$TEXTS/$name" "$TEXTS/$name.stderr"
         # A clock may be among the remarks of a study, so they count for refusals alone.
         [ "$status" = 0 ] || { echo "status $status" && cat "$TEXTS/$name.stderr"; } >>"$TEXTS/$name"
         rm -rf "$TEXTS/$name.stderr" "$folder"'

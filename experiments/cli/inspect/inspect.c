@@ -510,9 +510,10 @@ static void print_states(void)
         for (unsigned i = 0; (state = tsr_machine_state_name(machine, i)); i++)
             printf("    %s_%s [label=\"%s\"];\n", name, state, state);
         for (size_t i = 0; i < n; i++)
-            printf("    %s_%s -> %s_%s [label=\"%s\"];\n", name,
+            printf("    %s_%s -> %s_%s [label=\"%s%s%s\"];\n", name,
                    tsr_machine_state_name(machine, rows[i].from), name,
-                   tsr_machine_state_name(machine, rows[i].to), rows[i].by);
+                   tsr_machine_state_name(machine, rows[i].to), tsr_cause_name(rows[i].cause),
+                   rows[i].when ? ": " : "", rows[i].when ? rows[i].when : "");
         printf("  }\n");
     }
     printf("}\n");
