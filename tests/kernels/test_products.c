@@ -2,6 +2,7 @@
  * bf16 against sums in double. Each choice is a process, as the libraries are looked for once.
  */
 #include <dirent.h>
+#include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -71,6 +72,37 @@ static void old_processor(void **state)
 {
     (void)state;
     assert_int_equal(of_process(NULL, look_at_old) & (HAS_ONEDNN | SAYS_ONEDNN), 0);
+}
+
+/* Whether OpenBLAS multiplies with its kernels of 2004; 2: there is no OpenBLAS, or it does not
+ * say. */
+static int is_slow(void)
+{
+    const char *(*core)(void);
+    if (tsr_kernels_init() != TSR_OK)
+        return 3;
+    void *library = tsr__blas() ? dlopen("libopenblas.so.0", RTLD_NOW | RTLD_NOLOAD) : NULL;
+    void *symbol = library ? dlsym(library, "openblas_get_corename") : NULL;
+    memcpy(&core, &symbol, sizeof core);
+    return symbol ? strcmp(core(), "Prescott") == 0 : 2;
+}
+
+static int is_slow_as_asked(void)
+{
+    (void)setenv("OPENBLAS_CORETYPE", "Prescott", 1);
+    return is_slow();
+}
+
+/* A processor that is newer than OpenBLAS does not get kernels that are twenty years old; who asks
+ * for them does. */
+static void new_processor(void **state)
+{
+    (void)state;
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        assert_int_not_equal(of_process(NULL, is_slow), 1);
+    assert_int_not_equal(of_process(NULL, is_slow_as_asked), 0);
+#endif
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -263,7 +295,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(of_bf16), cmocka_unit_test(anywhere),
                                        cmocka_unit_test(of_threads)};
-    const struct CMUnitTest first[] = {cmocka_unit_test(choices), cmocka_unit_test(old_processor)};
+    const struct CMUnitTest first[] = {cmocka_unit_test(choices), cmocka_unit_test(old_processor),
+                                       cmocka_unit_test(new_processor)};
     if (cmocka_run_group_tests_name("kernels: which products", first, NULL, NULL) != 0)
         return 1;
     threads_at_start = count_in_thread(NULL);

@@ -44,20 +44,60 @@ static bool find(void *library, const char *name, void *function)
     return symbol != NULL;
 }
 
-/* The library reads the variable when it is loaded; what we start later reads what the user said.
- */
+/* OpenBLAS, which reads its environment when it is loaded: one thread, and the kernels of `core`
+ * (NULL: those that it chooses itself). What is started later reads what the user said. */
+static void *open_blas(const char *core)
+{
+    static const char *const names_of[2] = {"OPENBLAS_NUM_THREADS", "OPENBLAS_CORETYPE"};
+    const char *values[2] = {"1", core};
+    char *before[2] = {NULL, NULL};
+    for (int i = 0; i < 2; i++) {
+        const char *said = getenv(names_of[i]);
+        before[i] = said ? strdup(said) : NULL;
+        if (values[i])
+            (void)setenv(names_of[i], values[i], 1);
+    }
+    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
+    for (int i = 0; i < 2; i++) {
+        if (before[i])
+            (void)setenv(names_of[i], before[i], 1);
+        else
+            (void)unsetenv(names_of[i]);
+        free(before[i]);
+    }
+    return library;
+}
+
+/* Returns the kernels that this processor can execute where OpenBLAS fell back to those of 2004,
+ * because the processor is newer than the library: they take two to four times as long. NULL: its
+ * own choice stands, or is the user's. */
+static const char *better_core(void *library)
+{
+#ifdef __x86_64__
+    const char *(*core)(void);
+    if (getenv("OPENBLAS_CORETYPE") || !find(library, "openblas_get_corename", &core) ||
+        strcmp(core(), "Prescott") != 0)
+        return NULL;
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512cd") &&
+        __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return "SkylakeX";
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return "Haswell";
+#else
+    (void)library;
+#endif
+    return NULL;
+}
+
 static void load_blas(void)
 {
-    static const char threads[] = "OPENBLAS_NUM_THREADS";
-    const char *said = getenv(threads);
-    char *before = said ? strdup(said) : NULL;
-    (void)setenv(threads, "1", 1);
-    void *library = dlopen("libopenblas.so.0", RTLD_NOW | RTLD_LOCAL);
-    if (before)
-        (void)setenv(threads, before, 1);
-    else
-        (void)unsetenv(threads);
-    free(before);
+    void *library = open_blas(NULL);
+    const char *core = library ? better_core(library) : NULL;
+    if (core) {
+        (void)dlclose(library);
+        library = open_blas(core);
+    }
     has_blas = library && find(library, "cblas_sgemm", &blas.sgemm) &&
                find(library, "cblas_dgemm", &blas.dgemm);
 }
