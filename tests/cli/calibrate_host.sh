@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# calibrate --on host: the files that it makes predict a run on this machine within a factor of two.
+# calibrate --on host: the files that it makes predict a run on this machine within a factor of four beside other tests, and of
+# two where nothing else runs (calibrate_alone.sh, which sets TSR_ALONE).
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 study=$TSR_SOURCE_DIR/experiments/small/llama.yaml
+factor=4
+[ -z "${TSR_ALONE:-}" ] || factor=2
 steps=(--set train.steps=16 --set train.warmup=2 --set eval.every=0 --set data.train=null --set data.val=null)
 
 # predicted RANKS, measured RANKS: seconds of a step, in $tmp/seconds; of measured steps the
@@ -31,12 +34,12 @@ for attempt in 1 2 3 4; do
         took=$(cat "$tmp/seconds")
         predicted $ranks
         echo "attempt $attempt, $ranks ranks: predicted $(cat "$tmp/seconds") s, measured $took s"
-        python3 -c 'import sys; a, b = map(float, sys.argv[1:]); sys.exit(not 0.5 < a / b < 2)' \
-            "$(cat "$tmp/seconds")" "$took" && agreed=$agreed$ranks
+        python3 -c 'import sys; a, b, c = map(float, sys.argv[1:]); sys.exit(not 1 / c < a / b < c)' \
+            "$(cat "$tmp/seconds")" "$took" $factor && agreed=$agreed$ranks
     done
     [ ${#agreed} -eq 2 ] && break
 done
-[ ${#agreed} -eq 2 ] || complain "no prediction is within a factor of two"
+[ ${#agreed} -eq 2 ] || complain "no prediction is within a factor of $factor"
 
 checks=$((checks + 1))
 python3 "$TSR_SOURCE_DIR/tests/cli/calibrated.py" "$tmp/cal" host 0.01 mm mm_weight_grad mm_input_grad flash_attention rms_norm \

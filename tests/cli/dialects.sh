@@ -37,7 +37,7 @@ done
 works program "$tmp/a.yaml" --strategy compiled
 has "$out" "norm:add+rms_norm" "pointwise:silu+mul+silu_backward"
 step() { awk -F'|' -v name="$1" '{ gsub(/[ *+]/, "", $2) } $2 == name && !seen++ { print $3 + 0 }' "$out"; }
-works compare "$tmp/a.yaml" --set sim.host_launch_us=100 --set sim.host_compiled_us=10 --out "$tmp/b"
+works compare "$tmp/a.yaml" --set sim.host_launch_us=100 --set sim.host_compiled_us=10 --out "$tmp/b" --pictures none
 checks=$((checks + 1))
 awk "BEGIN { exit !($(step compiled b) < 0.6 * $(step eager b)) }" ||
     complain "compiled: $(step compiled b) ms, eager $(step eager b) ms"

@@ -22,7 +22,7 @@ checked() { # checked FOLDER [--oom]
         complain "$*: $(tail -n 1 "$tmp/said")"
 }
 
-works compare "$tmp/e.yaml" --out "$tmp/out" --traces
+works compare "$tmp/e.yaml" --out "$tmp/out" --traces --pictures none
 for strategy in fsdp hsdp ddp expandable accumulated; do
     checked "$tmp/out/$strategy"
 done

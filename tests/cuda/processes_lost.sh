@@ -54,17 +54,19 @@ done
 
 # One that is stuck.
 rm -rf "$tmp/run"
-start --nproc 2 --timeout 12 --out "$tmp/run" "${long[@]}"
+patience=6
+! thorough || patience=12
+start --nproc 2 --timeout $patience --out "$tmp/run" "${long[@]}"
 if until_step "$tmp/run" 4; then
     stopped=$(process_of 1)
     kill -STOP "$stopped"
     for ((i = 0; i < 1200; i++)); do
-        grep -q "within 12 s" "$err" && break
+        grep -q "within $patience s" "$err" && break
         sleep 0.05
     done
     kill -KILL "$stopped"
     ended 75
-    has "$err" "within 12 s" "; the last checkpoint is $tmp/run/checkpoints/step_"
+    has "$err" "within $patience s" "; the last checkpoint is $tmp/run/checkpoints/step_"
     loads "$tmp/run"
 fi
 

@@ -50,12 +50,13 @@ mine() {
     done
 }
 end_all() {
-    local signal found
-    for signal in TERM TERM TERM TERM TERM KILL; do
+    local signal found pause
+    for signal in TERM:0.1 TERM:0.4 TERM:0.5 TERM:1 TERM:1 TERM:2 KILL:0.1; do
+        pause=${signal#*:} signal=${signal%:*}
         readarray -t found < <(mine)
         [ ${#found[@]} -gt 0 ] || return 0
         kill -"$signal" "${found[@]}" 2>/dev/null
-        sleep 1
+        sleep "$pause"
     done
 }
 archive() {

@@ -42,12 +42,14 @@ done
 
 rm -rf "$tmp/run"
 # Long enough for a rank that saves while others use the machine.
-start --nproc 3 --timeout 12 --out "$tmp/run" "${long[@]}"
+patience=6
+! thorough || patience=12
+start --nproc 3 --timeout $patience --out "$tmp/run" "${long[@]}"
 if until_step "$tmp/run" 25; then
     stopped=$(process_of 1)
     kill -STOP "$stopped"
     after SIGSTOP 1 "did not"
-    has "$err" "within 12 s" "exit status 75"
+    has "$err" "within $patience s" "exit status 75"
     checks=$((checks + 1))
     kill -0 "$stopped" 2>/dev/null && complain "the stopped rank is still there"
 fi
