@@ -228,6 +228,8 @@ def experiments():
                     ["check", "--strategy", "fsdp"], ["inspect"], ["program", "--strategy", "fsdp"]):
         status, out, err = run(command[0], experiment(), *command[1:])
         check(" ".join(command), status == 0 and out, err)
+    status, out, err = run("inspect", os.path.join(GOLDEN, NAME + ".trace"))
+    check("inspect of a trace", status == 0 and load()["sha256"] in out and load()["variants"][0]["name"] in out, err or out)
     both = dict(strategies={**BASE["strategies"], "replicate": {"api": "replicate", "wrap": "block"},
                             "hsdp": {"api": "fully_shard", "wrap": "block", "mesh": {"replicate": 2, "shard": 4}}})
     status, out, err = run("diff", experiment(both) + ":fsdp", experiment(both) + ":replicate")

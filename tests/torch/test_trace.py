@@ -82,10 +82,6 @@ class Files(unittest.TestCase):
             path = os.path.join(folder, "model.trace")
             self.deep.save(path)
             self.assertEqual(tessera.load(path).hash, self.deep.hash)
-            with open(path, "wb") as f:
-                f.write(b"something else")
-            with self.assertRaisesRegex(tessera.Refused, "not a trace"):
-                tessera.load(path)
 
 
 class Variants(unittest.TestCase):

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "engine/fsdp/transitions.h"
 #include "experiments/cli/args/args.h"
@@ -14,11 +15,9 @@
 #include "experiments/study/base/json.h"
 #include "experiments/study/base/paths.h"
 #include "experiments/study/job/job.h"
+#include "experiments/study/model/trace_file.h"
 #include "experiments/study/report/report.h"
-
-/* ---- a model --------------------------------------------------------------------------------- */
-
-/* With exact parameter counts. */
+#include "sim/base/files.h"
 
 const char *tsr_group_digits(uint64_t value, char out[32])
 {
@@ -74,6 +73,18 @@ static json_t *counts_of(const struct tsr_param_counts *n)
                      "dense_layers", (json_int_t)n->n_dense_layers, "final_norm",
                      (json_int_t)n->final_norm, "head", (json_int_t)n->head, "total",
                      (json_int_t)n->total, "active_per_token", (json_int_t)n->active);
+}
+
+/* What a trace file is recognised by, and the variants that it holds. */
+static json_t *trace_of(const struct tsr_traced_file *trace)
+{
+    json_t *variants = json_array();
+    for (size_t i = 0; i < trace->n_variants; i++)
+        json_array_append_new(variants, json_string(trace->variants[i].name));
+    return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:o}", "source", trace->source, "class",
+                     trace->type, "sha256", trace->sha256, "modules",
+                     (json_int_t)trace->model.n_modules, "blocks", (json_int_t)trace->n_blocks,
+                     "parameters", (json_int_t)trace->n_elements, "variants", variants);
 }
 
 /* NULL when out of memory. */
@@ -138,6 +149,22 @@ static void print_sizes(FILE *out, const json_t *sizes)
         fprintf(out, "\n");
 }
 
+static void print_trace(FILE *out, const json_t *trace)
+{
+    char digits[32];
+    const char *variants = "  variants";
+    const json_t *list = json_object_get(trace, "variants");
+    fprintf(out, "  %s of %s, %" PRIu64 " modules, %" PRIu64 " repeated blocks, %s parameters\n",
+            json_string_value(json_object_get(trace, "class")),
+            json_string_value(json_object_get(trace, "source")), get(trace, "modules"),
+            get(trace, "blocks"), tsr_group_digits(get(trace, "parameters"), digits));
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        fprintf(out, "%s %s", variants, json_string_value(json_array_get(list, i)));
+        variants = ",";
+    }
+    fprintf(out, "\n  sha256 %s\n", json_string_value(json_object_get(trace, "sha256")));
+}
+
 static void tsr_print_model(FILE *out, const json_t *model)
 {
     const json_t *n = json_object_get(model, "parameters");
@@ -147,6 +174,8 @@ static void tsr_print_model(FILE *out, const json_t *model)
             json_string_value(json_object_get(model, "model_type")));
     fprintf(out, "  file %s\n", json_string_value(json_object_get(model, "file")));
     print_sizes(out, json_object_get(model, "sizes"));
+    if (json_object_get(model, "trace"))
+        print_trace(out, json_object_get(model, "trace"));
     if (json_is_object(experts))
         fprintf(out, "  experts %" PRIu64 " routed, %" PRIu64 " shared, %" PRIu64 " per token\n",
                 get(experts, "routed"), get(experts, "shared"), get(experts, "per_token"));
@@ -171,8 +200,6 @@ static void tsr_print_model(FILE *out, const json_t *model)
                     ? ""
                     : " and latent attention");
 }
-
-/* ---- a file ---------------------------------------------------------------------------------- */
 
 /* ---- a cluster ------------------------------------------------------------------------------- */
 
@@ -343,11 +370,26 @@ static void tsr_print_cluster(FILE *out, const json_t *cluster)
 
 static const char *const formats[] = {"text", "json", NULL};
 
-enum file_kind { FILE_EXPERIMENT, FILE_HF, FILE_TREE, FILE_CLUSTER };
+enum file_kind { FILE_EXPERIMENT, FILE_HF, FILE_TREE, FILE_CLUSTER, FILE_TRACE };
+
+/* Whether the file is compressed by gzip: of what is inspected, only traces are. */
+static bool is_compressed(const char *path)
+{
+    unsigned char head[2] = {0};
+    const char *why;
+    int fd = tsr_file_open(NULL, path, TSR_OPEN_READ, NULL, &why);
+    bool found = fd >= 0 && pread(fd, head, 2, 0) == 2 && head[0] == 0x1f && head[1] == 0x8b;
+    if (fd >= 0)
+        (void)close(fd);
+    return found;
+}
 
 static tsr_status sniff(const char *path, enum file_kind *kind)
 {
     struct tsr_doc doc;
+    *kind = FILE_TRACE;
+    if (is_compressed(path))
+        return TSR_OK;
     TSR_TRY(tsr_doc_load(path, &doc));
     const struct tsr_yaml_node *what = tsr_node_get(doc.root, "kind");
     *kind = FILE_EXPERIMENT;
@@ -414,6 +456,19 @@ static tsr_status gather_model(const char *path, bool is_tree, json_t *out)
     return status;
 }
 
+/* A trace is read and checked as a whole; the job that it belongs to is an experiment's matter. */
+static tsr_status gather_trace(const char *path, json_t *out)
+{
+    struct tsr_model model;
+    TSR_TRY(tsr_model_load_trace(path, &model));
+    json_t *shown = tsr_inspect_model(&model);
+    if (shown)
+        json_object_set_new(shown, "trace", trace_of(model.trace));
+    json_object_set_new(out, "model", shown);
+    tsr_model_fini(&model);
+    return TSR_OK;
+}
+
 static tsr_status gather(const struct tsr_args *args, json_t *out)
 {
     enum file_kind kind;
@@ -437,6 +492,8 @@ static tsr_status gather(const struct tsr_args *args, json_t *out)
         tsr_kernel_store_fini(&kernels);
         return loaded;
     }
+    if (kind == FILE_TRACE)
+        return gather_trace(file, out);
     if (kind != FILE_EXPERIMENT)
         return gather_model(file, kind == FILE_TREE, out);
     struct tsr_experiment experiment;

@@ -8,7 +8,7 @@
 Torch is not imported here: the model runs in a child process, beside the stand-in for a GPU.
 """
 
-from .errors import Refused
+from .errors import Refused, TraceError
 from .api import Trace, load, trace
 
-__all__ = ["Refused", "Trace", "load", "trace"]
+__all__ = ["Refused", "Trace", "TraceError", "load", "trace"]

@@ -4,9 +4,10 @@ import gzip
 import json
 import os
 import tempfile
+import zlib
 
 from . import program, start
-from .errors import Refused
+from .errors import Refused, TraceError
 
 DTYPES = ("bf16", "fp16", "fp32", "none", "autocast-bf16", "autocast-fp16")
 CHECKPOINTS = ("none", "full", "every2", "selective")
@@ -42,11 +43,25 @@ def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=
 
 
 def load(path):
+    """A saved trace. The program reads and checks the file first: keys, sizes, nesting and hash have one
+    reader and one set of limits, and what it refuses is one line."""
+    path = os.fspath(path)
+    none = f"{path}: is no trace; allowed: a file that `python -m tessera trace` wrote"
     try:
+        if not os.path.isfile(path):
+            raise TraceError(f"{path}: is no file")
         with open(path, "rb") as f:
+            if f.read(2) != b"\x1f\x8b":
+                raise TraceError(none)
+            program.run(["inspect", "--format", "json", os.path.abspath(path)])
+            f.seek(0)
             return Trace(f.read())
-    except (OSError, EOFError, ValueError) as error:
-        raise Refused(f"{path}: not a trace: {error}") from None
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror or error}") from None
+    except (EOFError, ValueError, zlib.error):   # behind the compressed text, which the program leaves
+        raise TraceError(none) from None
+    except Refused as error:
+        raise TraceError(str(error)) from None
 
 
 def several(value):

@@ -3,3 +3,7 @@
 
 class Refused(Exception):
     pass
+
+
+class TraceError(Refused):
+    """A file that is no trace, or a damaged one."""

@@ -1,0 +1,107 @@
+"""tessera.load: whatever a file holds, a trace or one TraceError of one line. Torch is not needed."""
+
+import gzip
+import json
+import os
+import tempfile
+import unittest
+import zlib
+
+import tessera
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden-bridge")
+SMALL = os.path.join(GOLDEN, "front-4ranks-reshard2.trace")
+STEP = 1 << 20
+
+
+def bomb(path, pieces):
+    """Spaces: a thousand times as many as the file's bytes."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    with open(path, "wb") as f:
+        for _ in range(pieces):
+            f.write(packer.compress(b" " * STEP))
+        f.write(packer.flush())
+
+
+class Load(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.path = os.path.join(cls.folder.name, "model.trace")
+        with open(SMALL, "rb") as f:
+            cls.packed = f.read()
+        cls.hash = tessera.load(SMALL).hash
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def write(self, data):
+        with open(self.path, "wb") as f:
+            f.write(data)
+
+    def refused(self, words=""):
+        with self.assertRaises(tessera.TraceError) as caught:
+            tessera.load(self.path)
+        said = str(caught.exception)
+        self.assertNotIn("\n", said)
+        self.assertIn("model.trace", said)
+        self.assertIn(words, said)
+
+    def same_or_refused(self, data, what):
+        """What a flip changed is found, or is nothing that the hash is of."""
+        self.write(data)
+        try:
+            found = tessera.load(self.path)
+        except tessera.TraceError as error:
+            self.assertEqual(str(error).count("\n"), 0, what)
+        else:
+            self.assertEqual(found.hash, self.hash, what)
+
+    def test_other_files(self):
+        deep = b"[" * 100000 + b"]" * 100000
+        for data, words in ((b"", "is no trace"), (b"[1,2]", "is no trace"), (b"model: gpt2\n", "is no trace"),
+                            (gzip.compress(b"[1,2]"), "is no trace"), (gzip.compress(b"null"), ""),
+                            (gzip.compress(b'{"tessera_trace": 2}'), "version 1"), (gzip.compress(deep), ""),
+                            (gzip.compress(b'{"tessera_trace": 1, "variants": ' + deep + b"}"), ""),
+                            (self.packed[:-9], "is damaged"), (b"\x1f\x8b", ""), (self.packed + b"more", ""),
+                            (gzip.compress(b'{"a": 1' + b"0" * 5000 + b"}"), ""),
+                            (gzip.compress(b'{"a": "\xff"}'), ""), (gzip.compress(b'{"a": NaN}'), "")):
+            with self.subTest(data[:20]):
+                self.write(data)
+                self.refused(words)
+
+    def test_what_is_no_file(self):
+        for name in ("nowhere.trace", "."):
+            with self.assertRaisesRegex(tessera.TraceError, "is no file"):
+                tessera.load(os.path.join(self.folder.name, name))
+
+    def test_bombs(self):
+        for pieces in (100, 4200):   # more than 100 times its bytes; 4.1 GiB
+            bomb(self.path, pieces)
+            self.refused("more than 100 times" if pieces == 100 else "more than 64 MiB")
+
+    def test_bytes_with_one_bit_flipped(self):
+        """Every fifth byte; the long form takes all bits."""
+        for i in range(0, len(self.packed), 1 if os.environ.get("TSR_THOROUGH") else 5):
+            for bit in range(8) if os.environ.get("TSR_THOROUGH") else [i % 8]:
+                data = bytearray(self.packed)
+                data[i] ^= 1 << bit
+                self.same_or_refused(bytes(data), f"bit {bit} of byte {i}")
+
+    def test_flips_of_the_text(self):
+        text = gzip.decompress(self.packed)
+        for i in range(0, len(text), 1 if os.environ.get("TSR_THOROUGH") else 101):
+            data = bytearray(text)
+            data[i] ^= 1 << i % 7
+            self.same_or_refused(gzip.compress(bytes(data), 1), f"byte {i} of the text")
+
+    def test_another_number_is_found_by_the_hash(self):
+        document = json.loads(gzip.decompress(self.packed))
+        document["ops"][0][3] += 1
+        self.write(gzip.compress(json.dumps(document).encode()))
+        self.refused("sha256")
+
+
+if __name__ == "__main__":
+    unittest.main()
