@@ -19,7 +19,8 @@ import sys
 import tempfile
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-COMPARE = os.path.join(HERE, "..", "..", "golden-memory", "compare.py")
+sys.path.insert(0, os.path.join(HERE, "..", "..", "golden-memory"))
+from compare import compare  # noqa: E402: the folder is no package
 SKIPPED = ("name", "timeline")
 REQUIRED = ("groups", "allocator", "categories", "snapshot_columns", "snapshots")
 FREE, ALLOC, SEGMENT = range(3)
@@ -35,7 +36,7 @@ def load(path):
 
 def steps(line):
     """Events in a form that does not depend on tables, ids and the order inside a burst of frees:
-    (what counts, module and operator). Frees between two other events of one phase are sorted."""
+    (what counts, indexes of module and operator). Frees between two other events of one phase are sorted."""
     t = line["tables"]
     name = lambda table, i: t[table][i]
     out, burst, number = [], [], {}
@@ -48,21 +49,21 @@ def steps(line):
         if e[0] == ALLOC:
             flush()
             number[e[1]] = len(number)
-            out.append((("alloc", e[2], e[3], name("stream", e[4]), name("category", e[5]), e[6], name("phase", e[7])), where(t, e[8:10])))
+            out.append((("alloc", e[2], e[3], name("stream", e[4]), name("category", e[5]), e[6], name("phase", e[7])), e[8:10]))
         elif e[0] == FREE:
-            item = (("free", number[e[1]], e[2], name("phase", e[3])), where(t, e[4:6]))
+            item = (("free", number[e[1]], e[2], name("phase", e[3])), e[4:6])
             if burst and burst[-1][0][2:] != item[0][2:]:   # another phase: another burst
                 flush()
             burst.append(item)
         else:
             flush()
-            out.append((("segment", name("segment_action", e[1]), e[2], e[3], name("stream", e[4]), e[5], name("phase", e[6])), where(t, e[7:9])))
+            out.append((("segment", name("segment_action", e[1]), e[2], e[3], name("stream", e[4]), e[5], name("phase", e[6])), e[7:9]))
     flush()
     return out
 
 
 def where(tables, indexes):
-    return " ".join(tables[k][i] for k, i in zip(("module", "op"), indexes) if i < len(tables.get(k, [])))
+    return " ".join(tables[k][i] for k, i in zip(("module", "op"), indexes) if i < len(tables.get(k, []))) or "-"
 
 
 def compare_timelines(gold, ours):
@@ -71,7 +72,7 @@ def compare_timelines(gold, ours):
     a, b = steps(gold), steps(ours)
     for i, (x, y) in enumerate(zip(a, b)):
         if x[0] != y[0]:
-            return len(a), i, f"event {i}: recorded {x[0]} in {x[1] or '-'}, ours {y[0]} in {y[1] or '-'}"
+            return len(a), i, f"event {i}: recorded {x[0]} in {where(gold['tables'], x[1])}, ours {y[0]} in {where(ours['tables'], y[1])}"
     if len(a) != len(b):
         i = min(len(a), len(b))
         return len(a), i, f"event {i}: recorded {a[i] if i < len(a) else 'nothing'}, ours {b[i] if i < len(b) else 'nothing'}"
@@ -101,15 +102,11 @@ def one(program, recorded, name, folder):
     status, err, result, line = tessera(program, gold["scenario"], name, folder, os.path.join(recorded, name + ".trace"))
     if status != 0:
         return dict(name=name, failed=f"exit status {status}: {err[-300:]}")
-    lacks = [k for k in REQUIRED if k not in load(result)]
+    ours = load(result)
+    lacks = [k for k in REQUIRED if k not in ours]
     if lacks:
         return dict(name=name, failed="the result lacks " + ", ".join(lacks))
-    run = subprocess.run([sys.executable, COMPARE, gold_path, result, "--json"], capture_output=True, text=True)
-    try:
-        tallies = json.loads(run.stdout)
-    except ValueError:
-        return dict(name=name, failed="compare.py: " + run.stderr.strip()[-300:])
-    keys = {k: [t["exact"], t["n"], t["first"]] for k, t in tallies.items()}
+    keys = {k: [t.ok, t.n, t.first] for k, t in compare(gold, ours).items()}
     timeline = os.path.join(recorded, name + ".timeline.json.gz")
     if os.path.exists(timeline):
         n, same, first = compare_timelines(load(timeline), load(line))
