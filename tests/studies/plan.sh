@@ -18,7 +18,7 @@ strategies:
   own: {batch: 2, checkpoint: full, precision: {param: bf16}}
 plan:
   space:
-    batch: [1, 2, 4, 8]
+    batch: [1, 4]
     checkpoint: [none, full]
     reshard_after_forward: [null, false]
     mesh: [null, [2, 2]]
@@ -74,7 +74,7 @@ agrees --set cluster=pcie-l40s-8 --set 'sim.host_scale=8' --top 1 \
 budget=9
 works plan "$small" --format csv --set plan.budget_gib=$budget --top 1
 cp "$out" "$tmp/plan.csv"
-works compare "$small" --only fsdp --jobs 2 --format csv --set 'sweeps={batch: [1, 2, 4, 8],
+works compare "$small" --only fsdp --jobs 2 --format csv --set 'sweeps={batch: [1, 4],
     checkpoint: [none, full], reshard_after_forward: [null, false], mesh: [null, [2, 2]],
     precision.reduce: [f32, bf16]}'
 awk -F, -v budget=$budget '
@@ -105,7 +105,7 @@ if [ -n "$python" ]; then
     "$python" - "$out" >"$tmp/commands" <<'P'
 import json, sys
 plan = json.load(open(sys.argv[1]))
-assert plan["schema"] == "tessera.plan" and plan["configurations"]["space"] == 64
+assert plan["schema"] == "tessera.plan" and plan["configurations"]["space"] == 32
 for row in plan["rows"]:
     print("%.9g\t%d\t%s" % (row["step_time_s"], row["peak_allocated_bytes"], row["command"]))
 P
@@ -129,7 +129,7 @@ works plan "$small" --jobs 1 --notes
 cp "$out" "$tmp/one.md"
 works plan "$small" --jobs 7 --notes
 same "$tmp/one.md" "$out"
-has "$out" "64 configurations of plan.space" "strategy fsdp" "tessera sim $small --strategy fsdp"
+has "$out" "32 configurations of plan.space" "strategy fsdp" "tessera sim $small --strategy fsdp"
 
 # The default report is one screen at 80 columns: rows, who wins, what to do next; no notes, and no command of each row.
 COLUMNS=80 works plan "$small" --top 2
@@ -188,7 +188,7 @@ works plan "$small" --out "$tmp/out/plan"
 for name in plan.csv plan-front.csv plan-frame.csv summary.json; do
     [ -s "$tmp/out/plan/$name" ] || complain "$name is missing"
 done
-[ "$(grep -c "^[0-9]" "$tmp/out/plan/plan.csv")" = 64 ] || complain "plan.csv has not 64 rows"
+[ "$(grep -c "^[0-9]" "$tmp/out/plan/plan.csv")" = 32 ] || complain "plan.csv has not 32 rows"
 if command -v gnuplot >/dev/null; then
     for name in plan.svg plan.png; do
         [ -s "$tmp/out/plan/$name" ] || complain "$name is missing"
@@ -321,7 +321,7 @@ fails 2 "precision.reduce: found fp9" -- plan "$small" --set 'plan.space={precis
 fails 2 "plan.space.mesh.shape" "beside mesh" -- plan "$small" --set 'plan.space={mesh: [[4]], mesh.shape: [[2, 2]]}'
 fails 2 "more than 262144 combinations" -- \
     plan "$small" --set "plan.space={batch: [$(seq -s, 1 600)], seq: [$(seq -s, 1 600)]}"
-sed 's/batch: \[1, 2, 4, 8\]/batch: [1, none]/' "$small" >"$tmp/place.yaml"
+sed 's/batch: \[1, 4\]/batch: [1, none]/' "$small" >"$tmp/place.yaml"
 fails 2 "place.yaml:14" "batch: found none" -- plan "$tmp/place.yaml"
 cp "$TSR_SOURCE_DIR"/experiments/clusters/*.json "$tmp/"
 sed 's/"visible_bytes": [0-9]*/"visible_bytes": null/' \

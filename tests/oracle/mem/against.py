@@ -63,7 +63,7 @@ def steps(line):
 
 
 def where(tables, indexes):
-    return " ".join(tables[k][i] for k, i in zip(("module", "op"), indexes) if i < len(tables.get(k, []))) or "-"
+    return " ".join(tables[k][i] for k, i in zip(("module", "op"), indexes) if i < len(tables.get(k, []))).strip() or "-"
 
 
 def compare_timelines(gold, ours):
