@@ -217,6 +217,9 @@ struct tsr_state {
     bool *ran;
     size_t n_ran;
     bool list_open; /* a module of the list has run, not all have */
+    /* The module whose pre-hook, and the one whose post-hook, did the work of the latest forward:
+     * the autograd nodes of the call are at the first one's inputs and the last one's outputs. */
+    const struct tsr_module *first_run, *last_run;
     bool handle_pending;
 };
 

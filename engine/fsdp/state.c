@@ -173,12 +173,12 @@ static struct tsr_tensor *cast_inputs(struct tsr_engine *e, const struct tsr_sta
 }
 
 /* List groups (3.11, 2.11): the pre-hook body runs for the first module only. */
-static bool is_first_of_list(struct tsr_state *s)
+static bool is_first_of_list(struct tsr_state *s, const struct tsr_module *m)
 {
-    if (s->n_modules == 1)
-        return true;
     bool first = !s->list_open;
-    s->list_open = true;
+    if (first)
+        s->first_run = m;
+    s->list_open = s->n_modules > 1;
     return first;
 }
 
@@ -193,8 +193,10 @@ static void forget_ran(struct tsr_state *s)
 /* ... and the post-hook body once all have run. */
 static bool is_last_of_list(struct tsr_state *s, const struct tsr_module *m)
 {
-    if (s->n_modules == 1 || !s->list_open)
+    if (s->n_modules == 1 || !s->list_open) {
+        s->last_run = m;
         return true;
+    }
     for (size_t i = 0; i < s->n_modules; i++)
         if (s->modules[i] == m && !s->ran[i]) {
             s->ran[i] = true;
@@ -203,6 +205,7 @@ static bool is_last_of_list(struct tsr_state *s, const struct tsr_module *m)
     if (s->n_ran < s->n_modules)
         return false;
     forget_ran(s);
+    s->last_run = m;
     return true;
 }
 
@@ -243,7 +246,7 @@ static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m
     struct tsr_state *s = m->state;
     if (!tsr__ok(e))
         return in;
-    if (!is_first_of_list(s)) { /* 2.15: casts and the guarantee for every module (R121) */
+    if (!is_first_of_list(s, m)) { /* 2.15: casts and the guarantee for every module (R121) */
         if (e->config.version < TSR_TORCH_2_15)
             return in;
         ensure_unsharded(e, s);

@@ -54,10 +54,22 @@ static void post_forward(struct tsr_engine *e, struct tsr_module *m)
     leave(e, m);
 }
 
+/* Every hooked module was traced with hooks of its own. Of several modules in one call FSDP2 hooks
+ * the outputs of the one that ran last and puts its node on the inputs of the one that ran first;
+ * the marks of the others are not the call's. */
+static void pre_backward(struct tsr_engine *e, struct tsr_module *m)
+{
+    enter(e, m);
+    if (m->state && m->state->last_run == m)
+        tsr__state_pre_backward(e, m->state);
+    set_module(e);
+}
+
 static void post_backward(struct tsr_engine *e, struct tsr_module *m)
 {
-    for (size_t i = 0; m->state && i < m->state->n_groups; i++)
-        tsr__group_post_backward(e, m->state->groups[i], TSR_BY_POST_BACKWARD);
+    const struct tsr_state *s = m->state && m->state->first_run == m ? m->state : NULL;
+    for (size_t i = 0; s && i < s->n_groups; i++)
+        tsr__group_post_backward(e, s->groups[i], TSR_BY_POST_BACKWARD);
     leave(e, m);
 }
 
@@ -83,10 +95,7 @@ static void run_mark(struct tsr_engine *e, const struct tsr_traced_step *step)
         post_forward(e, m);
         break;
     case TSR_TRACED_PRE_BACKWARD:
-        enter(e, m);
-        if (m->state)
-            tsr__state_pre_backward(e, m->state);
-        set_module(e);
+        pre_backward(e, m);
         break;
     case TSR_TRACED_POST_BACKWARD:
         post_backward(e, m);

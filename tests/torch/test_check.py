@@ -21,7 +21,11 @@ BUILT_IN = {"plain": {}, "full": {"checkpoint": "full", "reshard_after_forward":
             "nesterov": {"optimizer": {"name": "sgd", "nesterov": True, "variant": "foreach"}},
             "offload": {"offload": "cpu_pinned", "clip": False, "wrap": "block_embed_head"}, "ddp": {"api": "ddp"},
             "moments": {"optimizer": {"state": "bf16"}}}
-TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replicate", "optimizer": {"variant": "loop"}}}
+TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replicate", "optimizer": {"variant": "loop"}},
+          # Several modules in one call: FSDP2 hooks the first one's inputs and the last one's outputs.
+          "pairs": {"wrap": [{"modules": ["blocks.0", "blocks.1"], "group": True},
+                             {"modules": ["blocks.2", "blocks.3"], "group": True}, {"modules": [""]}]},
+          "ends": {"wrap": [{"modules": ["blocks.*"]}, {"modules": ["first", "head"], "group": True}, {"modules": [""]}]}}
 
 
 class Check(unittest.TestCase):
