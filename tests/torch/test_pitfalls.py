@@ -77,10 +77,16 @@ class Pitfalls(unittest.TestCase):
         for case, operator in (("fourier", "aten._fft_r2c.default"), ("orthogonal", "aten.linalg_qr.default"),
                                ("factored", "aten.linalg_cholesky_ex.default"), ("dies", "tests.dies.default"),
                                ("inverse", "aten.linalg_inv_ex.default"),
-                               ("connectionist", "aten._cudnn_ctc_loss.default"),
-                               ("bessel", "aten.special_bessel_j0.default")):
+                               ("connectionist", "aten._cudnn_ctc_loss.default")):
             with self.subTest(case):
                 self.assertRegex(self.refusal(case), f"^inner: {re.escape(operator)} calls a library that needs a GPU")
+
+    def test_a_kernel_that_torch_compiles_when_it_is_called(self):
+        """Works where NVRTC is installed beside torch; one line elsewhere."""
+        try:
+            tessera.trace(MODELS + ":bessel", dtype="none")
+        except tessera.Refused as error:
+            self.assertRegex(str(error), "^inner: aten.special_bessel_j0.default calls a library that needs a GPU")
 
     def test_a_run_that_ends_by_itself_names_its_status(self):
         self.assertRegex(self.refusal("leaves"), "^the traced run ended the process with status 3$")
