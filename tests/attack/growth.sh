@@ -8,7 +8,7 @@ export TSR_SOURCE_DIR=${TSR_SOURCE_DIR:-$(cd "$(dirname "$0")/../.." && pwd)}
 export TESSERA=${TESSERA:-$TSR_SOURCE_DIR/build/tessera}
 # shellcheck source=tests/jobs/_faults.sh
 . "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
-runs=${1:-150} steps=${2:-3000}
+runs=${1:-$(thorough && echo 150 || echo 100)} steps=${2:-$(thorough && echo 3000 || echo 1200)}
 study=${TSR_BUILD_DIR:-$TSR_SOURCE_DIR/build}/tessera_sequence_length
 export TMPDIR=$tmp/temporary
 mkdir "$TMPDIR"

@@ -25,7 +25,7 @@ static size_t stride(void)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return 17;
 #else
-    return tests_stride(7);
+    return tests_stride(11);
 #endif
 }
 

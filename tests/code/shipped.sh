@@ -4,7 +4,7 @@
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 cd "$TSR_SOURCE_DIR" || exit 1
 
-for file in $(grep -l '^strategies:' experiments/*/*.yaml | every 3); do
+for file in $(grep -l '^strategies:' experiments/*/*.yaml | every 5); do
     into=$tmp/$(echo "$file" | tr / _)
     for format in torch torchtitan accelerate; do
         [ $format = torch ] || [ "$(dirname "$file")" = experiments/flagship ] || continue

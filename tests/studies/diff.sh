@@ -10,7 +10,7 @@ rows=$tmp/compare.csv
 golden=$TSR_SOURCE_DIR/tests/golden-memory
 
 
-works compare "$flagship" --only fsdp,fsdp-checkpoint,ddp --format csv --out "$tmp/out" --traces
+works compare "$flagship" --only fsdp,fsdp-checkpoint,ddp --format csv --out "$tmp/out" --traces --pictures none
 cp "$out" "$rows"
 
 # ---- strategies ----------------------------------------------------------------------------------

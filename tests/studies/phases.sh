@@ -22,7 +22,7 @@ small='--set model=qwen2.5-0.5b --set batch=1 --set seq=512'
 run() {
     rm -rf "$tmp/out"
     # shellcheck disable=SC2086 # words are meant to be split
-    works sim "$flagship" --strategy fsdp $small --set "$all" --out "$tmp/out" "$@"
+    works sim "$flagship" --strategy fsdp $small --set "$all" --out "$tmp/out" --pictures none "$@"
 }
 
 # The steps are the same whatever else the run does.
@@ -78,7 +78,7 @@ at_least "shards" $full "$meta"
 at_least "a sharded save is no larger than a gathered one" "$(bytes save peak_allocated_bytes)" "$save"
 
 # Without phases there is no curve of the run.
-works sim "$flagship" --strategy fsdp --out "$tmp/plain"
+works sim "$flagship" --strategy fsdp --out "$tmp/plain" --pictures none
 [ -e "$tmp/plain/fsdp/run.csv" ] && complain "run.csv without phases"
 grep -q "peak by phase" "$out" && complain "a table by phase without phases"
 
