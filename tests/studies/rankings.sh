@@ -38,7 +38,7 @@ holds scaling-loss '(lambda s: s[2:] == sorted(s[2:]) and 1.015 < s[-1] / s[0] <
     [t["fsdp@world=%d" % w] for w in (8, 16, 32, 64, 128, 256, 512)])'
 
 # Among many GPUs communication alone does that, too, if only a little.
-holds scaling-loss '1 < t["fsdp@world=256"] / t["fsdp@world=128"] < t["fsdp@world=512"] / t["fsdp@world=128"] < 1.03' \
+! thorough || holds scaling-loss '1 < t["fsdp@world=256"] / t["fsdp@world=128"] < t["fsdp@world=512"] / t["fsdp@world=128"] < 1.03' \
     sim.calibration.straggler_share=0
 
 # About +18 %: more at batch 1, less at batch 2, the same for every number of GPUs.
