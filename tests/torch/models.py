@@ -145,6 +145,94 @@ def asks_data():
     return Asks("data"), {"ids": ids()}, entropy
 
 
+class Values(nn.Module):
+    """Sizes and choices that follow from the batch's integers, asked for by several operators."""
+
+    def __init__(self, of):
+        super().__init__()
+        self.of = of
+        self.embed, self.head = nn.Embedding(100, WIDTH), nn.Linear(WIDTH, 100)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        marked = ids == 7
+        if self.of == "filled":     # runs as masked_fill, which counts nothing
+            x = x.clone()
+            x[marked] = 0.0
+        elif self.of == "scattered":
+            x = x.masked_scatter(marked[..., None].expand_as(x), self.embed(ids + 1))
+        elif self.of == "repeated":
+            x = torch.repeat_interleave(x[0], ids[0] % 3, dim=0)[None, :ids.shape[1]]
+        elif self.of == "product":   # a kernel that PyTorch compiles at run time
+            x = x[:, :int(ids[:, 1:3].prod(-1).sum())]
+        elif self.of == "unique":
+            x = x[:, :torch.unique_consecutive(marked.sum(1)).shape[0]]
+        return self.head(x)
+
+
+def values(of, batch=2, seq=16):
+    with torch.device("cpu"):
+        ids = torch.arange(batch * seq).reshape(batch, seq) % 8
+    return Values(of), {"ids": ids}, loss
+
+
+def filled():
+    return values("filled")
+
+
+def scattered():
+    """The mask is larger than what has values beside the run, what it repeats is not."""
+    return values("scattered", seq=65536)
+
+
+def repeated():
+    return values("repeated")
+
+
+def product():
+    return values("product")
+
+
+def unique():
+    return values("unique")
+
+
+class Stages(nn.Module):
+    """Lists of lists, which are never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.stages = nn.ModuleList(nn.ModuleList(Block("ok") for _ in range(2)) for _ in range(2))
+
+    def forward(self, x):
+        x = self.first(x)
+        for stage in self.stages:
+            for block in stage:
+                x = block(x)
+        return x
+
+
+def stages():
+    return Stages(), {"x": torch.empty(8, WIDTH)}, loss
+
+
+class Fails(nn.Module):
+    """Attention reads its output's weight itself, which is no reason for the mistake that follows."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention = nn.MultiheadAttention(WIDTH, 4)
+
+    def forward(self, x):
+        x = self.attention(x, x, x)[0]
+        raise ValueError("a mistake of its own")
+
+
+def fails():
+    return Fails(), {"x": torch.empty(8, WIDTH)}, loss
+
+
 class Experts(nn.Module):
     """Each expert takes the tokens that the router gives it: shapes depend on data."""
 

@@ -88,6 +88,9 @@ class Pitfalls(unittest.TestCase):
         except tessera.Refused as error:
             self.assertRegex(str(error), "^inner: aten.special_bessel_j0.default calls a library that needs a GPU")
 
+    def test_a_models_own_mistake_is_said(self):
+        self.assertRegex(self.refusal("fails"), "^the model: ValueError: a mistake of its own$")
+
     def test_a_run_that_ends_by_itself_names_its_status(self):
         self.assertRegex(self.refusal("leaves"), "^the traced run ended the process with status 3$")
 

@@ -109,6 +109,13 @@ class Batches(unittest.TestCase):
                          [[[8, 64], "float32"], [[8], "int64"]])
 
 
+class Blocks(unittest.TestCase):
+    def test_lists_inside_lists_are_gone_through(self):
+        found = trace("stages").content
+        self.assertEqual([found["modules"][i][0] for i in found["model"]["blocks"]],
+                         ["stages.0.0", "stages.0.1", "stages.1.0", "stages.1.1"])
+
+
 class Dtypes(unittest.TestCase):
     def test_weights_keep_the_dtype_that_the_function_made(self):
         for dtype, found in (("bf16", "bfloat16"), ("none", None)):
@@ -140,13 +147,21 @@ class Readbacks(unittest.TestCase):
         self.assertEqual(conditions["readbacks"], [[0, "aten._local_scalar_dense.default", 1]])
         self.assertIsNone(conditions["routing"])
 
+    def test_sizes_that_follow_from_the_batch_are_answered(self):
+        """Row i of the batch is 0 to 7, again and again: what each operator reads of it in two iterations."""
+        for name, read in (("filled", []), ("scattered", [64 * 2 * 8192]), ("repeated", [14, 1]), ("product", [4]),
+                           ("unique", [1])):
+            with self.subTest(name):
+                found = trace(name).content["variants"][0]["conditions"]["readbacks"]
+                self.assertEqual(sorted({value for _, _, value in found}), sorted(read))
+
     def test_data_is_asked_for(self):
         with self.assertRaisesRegex(tessera.Refused, "^the model: aten._local_scalar_dense.default of "
                                     "torch.bool .* asks the device .* --readback"):
             trace("asks_data")
         sizes = []
         for value in (0, 1):
-            given = trace("asks_data", readbacks={":aten._local_scalar_dense.default": value})
+            given = trace("asks_data", readbacks={"the model:aten._local_scalar_dense.default": value})
             self.assertEqual([r[2] for r in given.content["variants"][0]["conditions"]["readbacks"]], [value])
             sizes.append(sum(e[0] == "alloc" for e in events(given)))
         self.assertGreater(sizes[1], sizes[0])

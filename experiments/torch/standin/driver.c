@@ -4,7 +4,7 @@
 #include "standin.h"
 #include <string.h>
 
-enum { OUT_OF_MEMORY = 2 };
+enum { OUT_OF_MEMORY = 2, NOT_FOUND = 500 };
 
 #define NOTHING(name)     \
     EXPORT int name(void) \
@@ -23,14 +23,26 @@ NOTHING(cuLaunchKernelEx)
 NOTHING(cuLinkAddData_v2)
 NOTHING(cuLinkComplete)
 NOTHING(cuLinkCreate_v2)
-NOTHING(cuModuleGetFunction)
 NOTHING(cuModuleLoad)
-NOTHING(cuModuleLoadData)
 NOTHING(cuModuleLoadDataEx)
 NOTHING(cuModuleUnload)
 NOTHING(cuOccupancyMaxActiveBlocksPerMultiprocessor)
 NOTHING(cuPointerGetAttribute)
 NOTHING(cuTensorMapEncodeTiled)
+
+/* Kernels that PyTorch compiles at run time (products of integers, Bessel functions): NVRTC itself
+ * needs no device, and compiles them; loaded and launched, they do as little as the others. */
+NEW_HANDLE(cuModuleLoadData)
+NEW_HANDLE(cuModuleGetFunction)
+
+/* NVRTC asks for private tables of the driver, and follows the pointer that it is given: there are
+ * none. */
+EXPORT int cuGetExportTable(const void **table, const void *name)
+{
+    (void)name;
+    *table = NULL;
+    return NOT_FOUND;
+}
 
 EXPORT int cuCtxGetCurrent(void **context)
 {

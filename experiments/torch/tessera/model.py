@@ -48,7 +48,8 @@ class Tables:
 
 
 def blocks(tables):
-    """The repeated parts: members of the outermost lists that hold two or more of one class."""
+    """The repeated parts: members of the outermost lists that hold two or more of one class. Members that are
+    lists themselves and are never called (`stages.*`) give way to their own members."""
     found = []
 
     def walk(i):
@@ -57,7 +58,8 @@ def blocks(tables):
         classes = [tables.modules[child][1] for child in children]
         repeated = [child for child in children
                     if classes.count(tables.modules[child][1]) > 1
-                    and tables.modules[child][4] and tables.below(child)]
+                    and tables.modules[child][4] and tables.below(child)
+                    and not isinstance(tables.instances[child], (nn.ModuleList, nn.ModuleDict))]
         for child in children:
             if is_list and child in repeated:
                 if child not in found:

@@ -132,7 +132,7 @@ def running():
 
 def needs_a_gpu(what):
     """The refusal of a call that ends in an error of a library, or in its death."""
-    return Refused(f"{what} calls a library that needs a GPU (of cuFFT, cuSOLVER, cuSPARSE, MAGMA and NVRTC the "
+    return Refused(f"{what} calls a library that needs a GPU (of cuFFT, cuSOLVER, cuSPARSE and MAGMA the "
                    "stand-in device has nothing): write it with other operators, or trace the model without it")
 
 
@@ -142,6 +142,14 @@ def integer(number):
 
 def raw(tensor):
     return tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+
+
+def fills(args):
+    """Whether index_put runs as masked_fill, which counts nothing: one mask, and a number of the host's."""
+    indices, value = [i for i in args[1] if i is not None], args[2]
+    accumulate = len(args) > 3 and args[3]
+    return (not accumulate and len(indices) == 1 and indices[0].dtype in (torch.bool, torch.uint8)
+            and value.numel() == 1 and value.device.type == "cpu")
 
 
 def expected_reads(func, args, kwargs, shadows, output_device):
@@ -161,18 +169,23 @@ def expected_reads(func, args, kwargs, shadows, output_device):
         return [raw(known(args[0]))]
     if name == "nonzero":
         return [integer(int(torch.count_nonzero(known(args[0]))))]
-    if name == "masked_select":
+    if name in ("masked_select", "masked_scatter_backward"):
         return [integer(int(torch.count_nonzero(known(args[1]))))]
     if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
+        if name != "index" and fills(args):
+            return None
         masks = [i for i in args[1] if i is not None and i.is_cuda and i.dtype in (torch.bool, torch.uint8)]
         return [integer(int(torch.count_nonzero(known(m)))) for m in masks] or None
+    if name == "unique_consecutive":
+        return [integer(torch.unique_consecutive(known(args[0])).numel())] if args[3:] in ((), (None,)) else None
     if name == "equal":
         return [raw(torch.tensor(torch.equal(known(args[0]), known(args[1]))))]
     if name == "bincount":
         value = known(args[0])
         return [raw(value.min()), raw(value.max())]
     if name == "repeat_interleave" and func._overloadname == "Tensor" and kwargs.get("output_size") is None:
-        return [integer(int(known(args[0]).sum()))]
+        repeats = known(args[0])
+        return [integer(int(repeats.sum())), raw((repeats >= 0).all())]   # then: is none negative
     if name == "_to_copy" and args[0].is_cuda and output_device == "cpu":
         return [raw(known(args[0]))]
     if name == "copy_" and args[0].device.type == "cpu" and args[1].is_cuda:

@@ -68,7 +68,7 @@ class GivenReads:
         self.zeros = boolean is not None
 
     def __call__(self, module, operator, is_boolean):
-        value = self.values.get(f"{self.names[module]}:{operator}")
+        value = self.values.get(f"{self.names[module] or 'the model'}:{operator}")
         if value is None and is_boolean and self.zeros:
             value = int(self.boolean)
         return None if value is None else int(value).to_bytes(8, "little", signed=True)
@@ -129,8 +129,8 @@ def run(source, choice, instrumented, hooked=None, answers=()):
         if modules:
             return {"written": modules, "names": tables.names, "kept": sorted(job.kept),
                     "hooked": sorted(hooked)}
-        for i, reason in hooks.watch.found.items():   # most likely why it failed
-            if i in hooked:
+        for i, reason in hooks.watch.found.items():   # the hooks pass copies: most likely why it failed
+            if i in hooked and i in hooks.watch.copied:
                 raise Refused(f"{tables.names[i]}: {reason}") from error
         where = tables.names[running.failed_in[-1]] if running.failed_in else ""
         raise Refused(f"{where or 'the model'}: {type(error).__name__}: {first_line(error)}") from error

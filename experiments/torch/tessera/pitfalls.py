@@ -77,7 +77,7 @@ class Watch:
 
     def __init__(self, tables, stack):
         self.tables, self.stack = tables, stack
-        self.found = {}
+        self.found, self.copied = {}, set()   # copied: modules that change a list or dictionary
         self.owners = {}    # parameter -> modules around it, without the model itself
         for i in range(1, len(tables.modules)):
             for p in tables.below(i) if has_forward(tables.instances[i]) else ():
@@ -104,6 +104,7 @@ class Watch:
 
     def changed(self, i, before):
         if any(len(x) != n for x, n in before):
+            self.copied.add(i)
             self.found.setdefault(i, "changes a list or dictionary that it is given: fully_shard passes a "
                                      "copy, so its caller sees nothing; return it instead")
 
