@@ -1,0 +1,195 @@
+"""Models by name, as `KIND/MODEL_TYPE`: `python -m tessera trace architectures.py:causal/llama -o llama.trace`.
+
+A configuration is the published default of its class with few layers. Widths are left as they are: the stand-in
+device backs no memory, so they cost nothing, and kernels are chosen by them.
+"""
+
+import functools
+import inspect
+import itertools
+
+import torch
+
+ROWS, LENGTH = 2, 64
+
+# What layers are counted by in configurations, and how many are made.
+LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "depth",
+          "num_encoder_layers", "num_decoder_layers", "layers", "num_hidden_groups", "num_blocks", "vision_layers",
+          "encoder_num_hidden_layers", "decoder_num_hidden_layers", "num_encoder_blocks_layers")
+FEW = 2
+
+# What a class's default does not say, by "KIND/MODEL_TYPE" or MODEL_TYPE: keys of the configuration.
+CONFIGURATIONS = {
+    "gemma3": {"mm_tokens_per_image": 49},
+    "qwen2_vl": {"vision_config": {"hidden_size": 8192}},
+    "deepseek_v3": {"first_k_dense_replace": 1},
+    "funnel": {"block_sizes": [2, 2], "num_decoder_layers": 2},
+    "reformer": {"is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_embds": False},
+}
+# Further arguments of forward, or other ones than are found by name.
+BATCHES = {}
+
+
+def transformers_kinds():
+    from transformers.models.auto import modeling_auto as auto
+    return {"causal": (auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, "AutoModelForCausalLM"),
+            "seq2seq": (auto.MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES, "AutoModelForSeq2SeqLM"),
+            "image": (auto.MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES, "AutoModelForImageClassification"),
+            "image-text": (auto.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, "AutoModelForImageTextToText"),
+            "sequence": (auto.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+                         "AutoModelForSequenceClassification")}
+
+
+def names():
+    """All that the installed packages have, kinds in turn, so that a part of a run is a sample of all."""
+    lists = [[f"{kind}/{model}" for model in mapping] for kind, (mapping, _) in transformers_kinds().items()]
+    return [name for turn in itertools.zip_longest(*lists) for name in turn if name]
+
+
+def representative(config, count):
+    """Layers that stand for all `count`: the first of each combination that per-layer lists have."""
+    lists = {k: v for k, v in config.items() if isinstance(v, (list, tuple)) and len(v) == count and count > 2}
+    seen, chosen = set(), []
+    for i in range(count):
+        combination = str([v[i] for v in lists.values()])
+        if combination not in seen and len(chosen) < 4:
+            seen.add(combination)
+            chosen.append(i)
+    chosen = sorted(chosen + [i for i in range(count) if i not in chosen][:max(0, FEW - len(chosen))])
+    return {k: [v[i] for i in chosen] for k, v in lists.items()}, len(chosen)
+
+
+def reduced(config):
+    """The keys of a configuration that make it shallow, those of configurations inside it too."""
+    found = {}
+    values = config.to_dict()
+    for key in LAYERS:
+        count = values.get(key)
+        if isinstance(count, int) and not isinstance(count, bool) and count > FEW:
+            lists, found[key] = representative(values, count)
+            found |= lists
+    for key in config.sub_configs:
+        inner = getattr(config, key, None)
+        if inner is not None:
+            found[key] = {**inner.to_dict(), **reduced(inner)}
+    return found
+
+
+def configuration(name):
+    from transformers import AutoConfig
+    kind, _, model = name.partition("/")
+    own = CONFIGURATIONS.get(model, {}) | CONFIGURATIONS.get(name, {})
+    default = AutoConfig.for_model(model, **own)
+    keys = reduced(default) | {k: v for k, v in own.items() if not isinstance(v, dict)}
+    config = AutoConfig.for_model(model, **keys)
+    for each in (config, *(getattr(config, key, None) for key in config.sub_configs)):
+        if hasattr(each, "use_cache"):
+            each.use_cache = False
+        if kind == "seq2seq" and getattr(each, "decoder_start_token_id", None) is None:
+            each.decoder_start_token_id = 0
+        if hasattr(each, "vocab_size") and isinstance(each.vocab_size, int) and isinstance(
+                getattr(each, "pad_token_id", None), int) and each.pad_token_id >= each.vocab_size:
+            each.pad_token_id = 0
+    return config
+
+
+def first(config, *keys):
+    """The first of these keys that the configuration or one inside it has."""
+    for each in (config, *(getattr(config, key, None) for key in config.sub_configs)):
+        for key in keys:
+            value = getattr(each, key, None)
+            if value is not None:
+                return value
+    return None
+
+
+def square(size, default=224):
+    if isinstance(size, dict):
+        size = size.get("height", size.get("shortest_edge"))
+    if isinstance(size, (list, tuple)):
+        size = size[0]
+    return size or default
+
+
+def token_ids(config, rows=ROWS, length=LENGTH):
+    """Made where values are known: programs look for padding and for separators."""
+    with torch.device("cpu"):
+        ids = torch.arange(rows * length).reshape(rows, length) % 50 + 20
+    end = first(config, "eos_token_id")
+    if isinstance(end, int) and end < (first(config, "vocab_size") or 0):
+        ids[:, -1] = end
+    return ids
+
+
+def images(config, rows=ROWS):
+    size = square(first(config, "image_size", "input_size"))
+    return torch.empty(rows, first(config, "num_channels", "in_channels", "in_chans") or 3, size, size)
+
+
+def vision_batch(config, model, tokens):
+    """Text in which `tokens` places a row stand for an image, and the image in the form that forward asks for."""
+    known = inspect.signature(model.forward).parameters
+    ids = token_ids(config, length=LENGTH + tokens)
+    marker = first(config, "image_token_id", "image_token_index")
+    if marker is not None and tokens:
+        ids[:, 4:4 + tokens] = marker
+    batch = {"input_ids": ids, "labels": ids.clone()}
+    with torch.device("cpu"):
+        if "image_grid_thw" in known:
+            vision = config.vision_config
+            patch = getattr(vision, "patch_size", 14)
+            frames = getattr(vision, "temporal_patch_size", 1)
+            channels = getattr(vision, "in_channels", getattr(vision, "num_channels", 3))
+            batch["image_grid_thw"] = torch.tensor([[1, 8, 8]] * ROWS)
+            batch["pixel_values"] = torch.zeros(ROWS * 64, channels * frames * patch * patch)
+        else:
+            batch["pixel_values"] = images(config).to("cpu")
+        if "image_sizes" in known:
+            batch["image_sizes"] = torch.tensor([list(batch["pixel_values"].shape[-2:])] * ROWS)
+        if "mm_token_type_ids" in known or "token_type_ids" in known:
+            kinds = (ids == marker).long() if marker is not None else torch.zeros_like(ids)
+            batch |= {k: kinds for k in ("mm_token_type_ids", "token_type_ids") if k in known}
+        if "attention_mask" in known:
+            batch["attention_mask"] = torch.ones_like(ids)
+    return batch
+
+
+def batch_of(kind, config, model, tokens):
+    if kind == "image":
+        with torch.device("cpu"):
+            return {"pixel_values": images(config), "labels": torch.zeros(ROWS, dtype=torch.int64)}
+    if kind == "image-text":
+        return vision_batch(config, model, tokens)
+    ids = token_ids(config)
+    if kind == "sequence":
+        return {"input_ids": ids, "labels": torch.zeros(ROWS, dtype=torch.int64)}
+    return {"input_ids": ids, "labels": ids.clone()}
+
+
+def own_loss(output, batch):
+    loss = getattr(output, "loss", None)
+    if loss is None:
+        logits = getattr(output, "logits", None)
+        if logits is None:
+            raise ValueError(f"{type(output).__name__} has neither loss nor logits")
+        loss = logits.float().pow(2).mean()
+    return loss.mean()
+
+
+def make(name, tokens=0):
+    import transformers
+    kind, _, _ = name.partition("/")
+    config = configuration(name)
+    if kind == "sequence" and first(config, "pad_token_id") is None:
+        config.get_text_config().pad_token_id = config.pad_token_id = 0
+    model = getattr(transformers, transformers_kinds()[kind][1]).from_config(config)
+    batch = batch_of(kind, config, model, tokens)
+    batch |= BATCHES[name](config) if name in BATCHES else {}
+    return model.train(), batch, own_loss
+
+
+def __getattr__(name):
+    if "/" not in name:
+        raise AttributeError(name)
+    name, _, tokens = name.partition("@")
+    return functools.partial(make, name, int(tokens or 0))
