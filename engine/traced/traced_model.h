@@ -130,6 +130,8 @@ struct tsr_traced_model {
     tsr_dtype compute;  /* that parameters are cast to by wrappers; NONE: not cast */
     const bool *hooked; /* by module: it has marks */
     const bool *casts;  /* by module: its hooks cast its inputs; NULL: none does */
+    const bool *needs;  /* by module: its hooks change what is allocated, so it must be wrapped;
+                           NULL:  those of none do */
     const char *const
         *cannot; /* by module: why it cannot be wrapped; NULL: it can; NULL: all can */
 };

@@ -44,6 +44,16 @@ static tsr_status check_hooks(const struct tsr_traced *t)
         if (asks && !t->model->hooked[i])
             return tsr_fail(TSR_EUNSUPPORTED,
                             "'%s' is wrapped, and had no hooks when the model was traced", m->fqn);
+        bool needed = t->model->needs && t->model->needs[i];
+        if (needed && !m->hooks)
+            return tsr_fail(
+                TSR_EUNSUPPORTED,
+                "'%s' is not wrapped, and its hooks changed what the traced run allocated", m->fqn);
+        if (needed && m->state && m->state->n_modules > 1)
+            return tsr_fail(TSR_EUNSUPPORTED,
+                            "'%s' is wrapped together with others, and its own hooks changed what "
+                            "the traced run allocated",
+                            m->fqn);
         if (asks && t->model->cannot && t->model->cannot[i])
             return tsr_fail(TSR_EUNSUPPORTED, "'%s' cannot be wrapped: %s", m->fqn,
                             t->model->cannot[i]);

@@ -69,6 +69,52 @@ def deep():
     return net("ok", 6)
 
 
+class Attends(nn.Module):
+    """Attention beside the blocks, which takes another path where key and value are one tensor."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block("ok") for _ in range(3))
+        self.pool = nn.MultiheadAttention(WIDTH, 4, batch_first=True)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.pool(x[:, :1], x, x)[0]
+
+
+class Pair(nn.Module):
+    """A block that is given the same tensor twice, and asks whether it is."""
+
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, y):
+        return self.down(self.up(x)) + (x if x is y else self.up(y) + y)
+
+
+class Pairs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.blocks = nn.ModuleList(Pair() for _ in range(3))
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x, x)
+        return x
+
+
+def attends():
+    return Attends(), {"x": torch.empty(4, 8, WIDTH)}, loss
+
+
+def pairs():
+    return Pairs(), {"x": torch.empty(8, WIDTH)}, loss
+
+
 def deeper():
     return net("ok", 10)
 

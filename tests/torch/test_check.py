@@ -9,6 +9,7 @@ import tempfile
 import unittest
 
 from tessera import check, program
+from tessera.errors import Refused
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 LLAMA = {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 128, "intermediate_size": 192,
@@ -52,8 +53,9 @@ class Check(unittest.TestCase):
             json.dump(value, f)   # JSON is YAML
 
     @classmethod
-    def emit(cls, name):
-        program.run(["compare", cls.path(name + ".yaml"), "--no-traces", "--emit", "torch", cls.path(name)])
+    def emit(cls, name, *only):
+        program.run(["compare", cls.path(name + ".yaml"), "--no-traces", "--emit", "torch", cls.path(name),
+                     *[word for strategy in only for word in ("--only", strategy)]])
 
     def run_check(self, *arguments):
         return subprocess.run([sys.executable, "-m", "tessera", "check", *arguments], text=True,
@@ -100,6 +102,39 @@ class Check(unittest.TestCase):
             with self.subTest(strategy):
                 done = self.run_check(self.path("traced", strategy + ".py"), model, "--experiment", self.path("traced.yaml"))
                 self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+
+    def test_a_trace_whose_hooks_changed_the_run(self):
+        """A strategy that the trace cannot say is refused with the command that can, whose trace is exact."""
+        model = os.path.join(HERE, "models.py") + ":pairs"
+        self.write("pairs.yaml", {"model": {"trace": "pairs.trace"}, "cluster": "dgx-h100-1", "wrap": "block",
+                                  "strategies": {"blocks": {}, "root": {"wrap": "root"}}})
+        for options, works, refused in (([], "blocks", "root"), (["--wrap", "root"], "root", "blocks")):
+            with self.subTest(works):
+                made = subprocess.run([sys.executable, "-m", "tessera", "trace", model, "-o", self.path("pairs.trace"),
+                                       *options], stdout=subprocess.DEVNULL, check=False)
+                self.assertEqual(made.returncode, 0)
+                self.emit("pairs", works)
+                done = self.run_check(self.path("pairs", works + ".py"), model, "--experiment", self.path("pairs.yaml"))
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+                with self.assertRaises(Refused) as caught:
+                    self.emit("pairs", refused)
+                self.assertIn(" --wrap root" if refused == "root" else "had no hooks", str(caught.exception))
+
+    def test_a_scenario_as_a_person_traces_it(self):
+        """With a hook at `mid` the U-Net allocates otherwise, so the trace has none, and is made again with what is
+        wrapped."""
+        golden = os.path.join(HERE, "..", "golden-bridge")
+        for name, again in (("resnet-tiny-6ranks-rank5", False), ("unet-tiny-8ranks-fp32", True)):
+            with self.subTest(name):
+                scenario, result = os.path.join(golden, name + ".json"), self.path(name + ".json")
+                done = subprocess.run([sys.executable, "-m", "tessera", "memory", scenario, "--from-trace", "-o", result],
+                                      stderr=subprocess.PIPE, text=True, check=False)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertEqual("'mid' is wrapped" in done.stderr, again)
+                with open(scenario, encoding="utf-8") as f, open(result, encoding="utf-8") as g:
+                    recorded, played = json.load(f)["allocator"], json.load(g)["allocator"]
+                self.assertGreater(len(played["phases"]), 10)
+                self.assertEqual(played["phases"], recorded["phases"][:len(played["phases"])])
 
     def test_mistakes_are_one_line(self):
         with open(self.path("own.py"), "w", encoding="utf-8") as f:

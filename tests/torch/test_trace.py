@@ -98,6 +98,32 @@ class Variants(unittest.TestCase):
         self.assertGreater(again[1], again[2])
         self.assertGreater(again[2], 0)
 
+    def conditions(self, made):
+        names = [m[0] for m in made.content["modules"]]
+        found = made.content["variants"][0]["conditions"]
+        return [[names[i] for i in found.get(key, [])] for key in ("hooked", "needs")]
+
+    def test_hooks_that_change_the_run_are_taken_away_beside_the_blocks(self):
+        """nn.MultiheadAttention asks whether key and value are one tensor; an identity node makes two of it."""
+        hooked, needs = self.conditions(trace("attends"))
+        self.assertEqual((hooked, needs), (["", "blocks.0", "blocks.1", "blocks.2"], []))
+        hooked, needs = self.conditions(trace("attends", wrap=["blocks.*", "pool"]))
+        self.assertEqual((hooked, needs), (["", "blocks.0", "blocks.1", "blocks.2", "pool"],
+                                           ["blocks.0", "blocks.1", "blocks.2", "pool"]))
+
+    def test_blocks_whose_hooks_change_the_run_must_be_wrapped(self):
+        hooked, needs = self.conditions(trace("pairs"))
+        self.assertEqual(hooked, ["", "first", "blocks.0", "blocks.1", "blocks.2"])
+        self.assertEqual(needs, ["blocks.0", "blocks.1", "blocks.2"])
+        hooked, needs = self.conditions(trace("pairs", wrap="root"))
+        self.assertEqual((hooked, needs), ([""], []))
+        hooked, needs = self.conditions(trace("deep"))
+        self.assertEqual((hooked[0], len(hooked), needs), ("", 9, []))
+
+    def test_a_wrap_that_matches_nothing(self):
+        with self.assertRaisesRegex(tessera.Refused, "no module is called 'no.such'"):
+            trace("deep", wrap=["blocks.*", "no.such"])
+
     def test_autocast_and_fp32_change_the_conditions(self):
         found = trace("ok", dtype="autocast-bf16").content["variants"][0]["conditions"]
         self.assertEqual((found["param_dtype"], found["autocast"]), (None, "bfloat16"))

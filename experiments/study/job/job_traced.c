@@ -41,9 +41,31 @@ static tsr_dtype effective(tsr_dtype dtype)
     return dtype == TSR_F32 ? TSR_DTYPE_NONE : dtype;
 }
 
+/* Appends the tracer's --wrap for a strategy's `wrap`; of blocks it needs none. Returns false if
+ * there is no room. */
+static bool say_wrap(const struct tsr_settings *s, char *out, size_t size)
+{
+    size_t used = strlen(out);
+    if (s->wrap.kind == TSR_WRAP_ROOT)
+        return (size_t)snprintf(out + used, size - used, " --wrap root") < size - used;
+    for (size_t i = 0; s->wrap.kind == TSR_WRAP_LIST && i < s->wrap.n_entries; i++) {
+        const struct tsr_wrap_entry *entry = &s->wrap.entries[i];
+        for (size_t k = 0; k < entry->n_modules; k++) {
+            char *pattern = *entry->modules[k] ? tsr_shell_text(entry->modules[k]) : NULL;
+            int n = pattern ? snprintf(out + used, size - used, " --wrap %s", pattern) : 0;
+            free(pattern);
+            if (n < 0 || (size_t)n >= size - used)
+                return false;
+            used += (size_t)n;
+        }
+    }
+    return true;
+}
+
 /* Writes the command that traces what the keys ask for, as a shell reads it; one that has no room
- * is left without its options, since a cut would end inside of quotes. */
-static void say_command(const struct tsr_job *job, char *out, size_t size)
+ * is left without its options, since a cut would end inside of quotes. `wraps`: the modules that
+ * the strategy wraps are part of it. */
+static void say_command(const struct tsr_job *job, bool wraps, char *out, size_t size)
 {
     const struct tsr_settings *s = job->settings;
     const struct tsr_traced_file *t = job->model.trace;
@@ -51,7 +73,7 @@ static void say_command(const struct tsr_job *job, char *out, size_t size)
     const char *autocast = t->n_variants ? t->variants[0].autocast : NULL;
     if (autocast && effective((tsr_dtype)s->param) == TSR_DTYPE_NONE)
         dtype = tsr_dtype_parse(autocast) == TSR_F16 ? "autocast-fp16" : "autocast-bf16";
-    char more[96] = "";
+    char more[512] = "";
     if (tsr_setting_at(s, "batch"))
         snprintf(more, sizeof more, " --batch %llu", (unsigned long long)s->batch);
     if (tsr_setting_at(s, "seq"))
@@ -59,7 +81,8 @@ static void say_command(const struct tsr_job *job, char *out, size_t size)
                  (unsigned long long)s->seq);
     if (checkpoint && strcmp(checkpoint, "none") != 0)
         snprintf(more + strlen(more), sizeof more - strlen(more), " --checkpoint %s", checkpoint);
-    char *source = tsr_shell_text(t->source), *path = tsr_shell_text(job->model.path);
+    bool fits = !wraps || say_wrap(s, more, sizeof more);
+    char *source = fits ? tsr_shell_text(t->source) : NULL, *path = tsr_shell_text(job->model.path);
     int n = source && path ? snprintf(out, size, "python -m tessera trace %s%s --dtype %s -o %s",
                                       source, more, dtype, path)
                            : -1;
@@ -73,7 +96,7 @@ static tsr_status refuse(const struct tsr_job *job, const char *key, const char 
                          const char *allowed)
 {
     char command[640];
-    say_command(job, command, sizeof command);
+    say_command(job, false, command, sizeof command);
     return tsr_node_error(tsr_job_at(job, key),
                           "%s: found %s, model %s was traced with %s; "
                           "allowed: that, or another trace (%s)",
@@ -216,7 +239,7 @@ tsr_status tsr_job_refuse_wrap(const struct tsr_job *job, tsr_status status)
     if (status != TSR_EUNSUPPORTED)
         return status;
     snprintf(text, sizeof text, "%s", tsr_error_text());
-    say_command(job, command, sizeof command);
+    say_command(job, true, command, sizeof command);
     return tsr_node_error(tsr_job_at(job, "wrap"),
                           "strategy %s: wrap: found that %s; allowed: other modules, or another "
                           "trace (%s)",

@@ -171,6 +171,7 @@ void tsr_traced_file_choose(struct tsr_traced_file *t, const struct tsr_trace_va
     memcpy(t->model.instrumented, v->instrumented, sizeof t->model.instrumented);
     t->model.compute = v->param_dtype ? tsr_dtype_parse(v->param_dtype) : TSR_DTYPE_NONE;
     t->model.hooked = v->hooked;
+    t->model.needs = v->needs;
     t->model.casts = v->cast_at;
     t->model.cannot = v->cannot;
 }

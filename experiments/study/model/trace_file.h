@@ -20,7 +20,7 @@ struct tsr_trace_variant {
     uint64_t tokens;                    /* per micro-batch and rank: what throughput counts */
     const char *param_dtype, *autocast; /* as torch names them; NULL: none */
     bool cast_inputs;
-    bool *checkpointed, *hooked, *cast_at; /* by module; cast_at: in `casts` */
+    bool *checkpointed, *hooked, *needs, *cast_at; /* by module; cast_at: in `casts` */
     const char **cannot; /* by module: why it cannot be a group of its own; NULL: it can */
     size_t n_casts;
     const struct tsr_trace_cast *casts;

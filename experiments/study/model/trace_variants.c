@@ -135,9 +135,9 @@ static tsr_status read_cannot(const struct tsr__trace_at *at, const json_t *list
 static tsr_status read_conditions(const struct tsr__trace_at *variant,
                                   struct tsr_trace_variant *out)
 {
-    static const char *const keys[] = {"param_dtype", "cast_inputs", "autocast", "checkpointed",
-                                       "sdpa",        "train",       "hooked",   "casts",
-                                       "readbacks",   "routing",     "?cannot",  NULL};
+    static const char *const keys[] = {
+        "param_dtype", "cast_inputs", "autocast", "checkpointed", "sdpa",   "train", "hooked",
+        "casts",       "readbacks",   "routing",  "?cannot",      "?needs", NULL};
     struct tsr__trace_at at = *variant;
     at.value = json_object_get(variant->value, "conditions");
     TSR_TRY(tsr__trace_keys(&at, keys));
@@ -147,6 +147,8 @@ static tsr_status read_conditions(const struct tsr__trace_at *variant,
     TSR_TRY(tsr__trace_bool(&at, json_object_get(at.value, "cast_inputs"), &out->cast_inputs));
     TSR_TRY(read_set(&at, json_object_get(at.value, "checkpointed"), &out->checkpointed));
     TSR_TRY(read_set(&at, json_object_get(at.value, "hooked"), &out->hooked));
+    if (json_object_get(at.value, "needs"))
+        TSR_TRY(read_set(&at, json_object_get(at.value, "needs"), &out->needs));
     TSR_TRY(read_cannot(&at, json_object_get(at.value, "cannot"), out));
     if (out->param_dtype && tsr_dtype_parse(out->param_dtype) == TSR_DTYPE_NONE)
         return tsr__trace_wrong(&at, json_object_get(at.value, "param_dtype"),

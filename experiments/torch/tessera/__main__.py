@@ -38,6 +38,9 @@ def options():
                      help=", ".join(api.CHECKPOINTS))
     add.add_argument("--blocks", type=listed(str), metavar="PATTERN,...",
                      help="modules that are checkpointed, as 'model.layers.*'")
+    add.add_argument("--wrap", type=listed(str), action="extend", metavar="PATTERN,...",
+                     help="modules that strategies will wrap, instead of the blocks and what is beside them; root: the "
+                     "model alone")
     add.add_argument("--sdpa", default="flash", choices=api.SDPA)
     add.add_argument("--readback", type=reading, action="append", default=[],
                      metavar="MODULE:OPERATOR=VALUE", help="what the program reads from the device there")
@@ -47,6 +50,8 @@ def options():
     add.add_argument("scenario", metavar="SCENARIO.json")
     add.add_argument("-o", "--out", metavar="RESULT.json")
     add.add_argument("-t", "--timeline", metavar="FILE")
+    add.add_argument("--from-trace", action="store_true",
+                     help="trace the model as `trace` does; with what the scenario wraps only where that trace refuses")
     add = commands.add_parser("check", help="run written code with the real FSDP2, compare its memory")
     add.add_argument("strategy", metavar="STRATEGY.py")
     add.add_argument("target", metavar="FILE.py:FUNCTION")
@@ -60,7 +65,7 @@ def options():
 def trace_command(arguments):
     made = api.trace(arguments.target, arguments.dtype, arguments.batch, arguments.seq,
                        arguments.checkpoint, arguments.blocks, arguments.sdpa, dict(arguments.readback),
-                       arguments.load_factor)
+                       arguments.load_factor, arguments.wrap)
     made.save(arguments.out)
     for v in made.content["variants"]:
         where = sorted({f"{made.content['modules'][m][0] or 'the model'}: {op} = {value}"
@@ -76,15 +81,25 @@ def trace_command(arguments):
 
 
 def memory_command(arguments):
+    try:
+        play_scenario(arguments, arguments.from_trace)
+    except Refused as error:
+        if not arguments.from_trace or " wrapped" not in str(error):
+            raise
+        print(f"tessera: note: traced again with what the scenario wraps: {error}", file=sys.stderr)
+        play_scenario(arguments, False)
+    return 0
+
+
+def play_scenario(arguments, as_traced):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.trace")
         with open(path, "wb") as f:
-            f.write(start.child({"scenario": os.path.abspath(arguments.scenario)}))
+            f.write(start.child({"scenario": os.path.abspath(arguments.scenario), "as_traced": as_traced}))
         line = ["memory", arguments.scenario, "--trace", path]
         for option, value in (("-o", arguments.out), ("-t", arguments.timeline)):
             line += [option, value] if value else []
         sys.stdout.write(program.run(line))
-    return 0
 
 
 def check_command(arguments):

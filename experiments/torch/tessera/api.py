@@ -15,7 +15,7 @@ SDPA = ("flash", "efficient", "math")
 
 
 def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=None, sdpa="flash",
-          readbacks=None, load_factor=1.0):
+          readbacks=None, load_factor=1.0, wrap=None):
     """Traces `FILE.py:FUNCTION`, whose function returns (model, batch, loss function).
 
     dtype: what parameters are computed in (the policy's param_dtype), or autocast-bf16. none: no cast, each is
@@ -24,6 +24,8 @@ def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=
     checkpoint: none, full, every2, selective; one or several, over the model's blocks.
     blocks: patterns of module names ('model.layers.*'); found without, where the model has one list.
     readbacks: {"module:operator": integer} for values that the program asks the device for.
+    wrap: patterns of the modules that strategies will wrap, instead of the blocks and what is beside them; "root":
+        the model alone. A trace whose hooks change nothing serves every strategy that wraps some of them.
     load_factor: of the busiest expert where routing decides about shapes; 1.0 is balanced.
     """
     if not callable(getattr(target, "rpartition", None)):
@@ -36,6 +38,7 @@ def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=
                                                    for c in several(checkpoint)],
         "blocks": several(blocks) if blocks else None, "sdpa": one_of("sdpa", sdpa, SDPA),
         "readbacks": dict(readbacks or {}), "load_factor": load_factor,
+        "wrap": several(wrap) if wrap else None,
     }
     if not 1.0 <= load_factor <= 1024:
         raise Refused(f"load_factor: {load_factor} is not within 1.0 and 1024")

@@ -17,12 +17,12 @@ DTYPES = {"bf16": (torch.bfloat16, None), "fp16": (torch.float16, None), "fp32":
 
 def source_of(request):
     if "scenario" in request:
-        return scenario.Scenario(request["scenario"])
+        return (scenario.AsTraced if request.get("as_traced") else scenario.Scenario)(request["scenario"])
     param, autocast = DTYPES[request["dtype"]]
     return source.UserFile(
         request["target"], request["batch"], request["seq"], request["checkpoint"], request["blocks"],
         param_dtype=param, autocast=autocast, sdpa=request["sdpa"], readbacks=request["readbacks"],
-        load_factor=request["load_factor"])
+        load_factor=request["load_factor"], wrap=request["wrap"])
 
 
 def answer(request):

@@ -9,7 +9,7 @@ import torch
 
 from . import model
 from .errors import Refused
-from .source import Choice, Job, Source, load_file
+from .source import Choice, Job, Source, hooked, load_file
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, None: None}
 
@@ -51,10 +51,15 @@ class Scenario(Source):
         wrapped = self._modules(tables, self.scenario["wrap"])
         candidates = self._modules(tables, self.scenario.get("ac_modules") or self.scenario["wrap"])
         inputs = self.scenario.get("inputs", {})
-        return Job(built, tables, hooked=[0, *wrapped], kept=[0, *wrapped], blocks=sorted(wrapped),
+        kept, hooks = self.hooks(tables, wrapped)
+        return Job(built, tables, hooked=hooks, kept=kept, blocks=sorted(wrapped),
                    checkpointed=model.checkpointed(choice.checkpoint, candidates),
                    batch=lambda: self.file.batch("cuda", **inputs),
                    forward=self.file.forward, loss=self.file.loss)
+
+    def hooks(self, tables, wrapped):
+        """Modules that must be hooked, and those that are."""
+        return [0, *wrapped], [0, *wrapped]
 
     def _modules(self, tables, patterns):
         """Deeper modules first, otherwise in order: the order in which they are sharded."""
@@ -62,3 +67,13 @@ class Scenario(Source):
         if patterns and not found:
             raise Refused(f"no module is called {patterns[0]!r}")
         return [tables.number[n] for n in sorted(found, key=lambda n: -n.count("."))]
+
+
+class AsTraced(Scenario):
+    """The scenario's model as `trace` hooks it for a person: at the blocks that it finds by itself and what is beside
+    them. What such a trace cannot say is traced with `--wrap` (Scenario)."""
+    strict = True
+
+    def hooks(self, tables, wrapped):
+        blocks = model.blocks(tables)
+        return [0, *blocks], hooked(tables, blocks)

@@ -47,7 +47,7 @@ class UserFile(Source):
     """`FILE.py:FUNCTION`; the function returns a model, a batch and a loss function of (output, batch).
     It may take `batch` and `seq`."""
 
-    def __init__(self, target, batches, seqs, checkpoints, blocks=None, **options):
+    def __init__(self, target, batches, seqs, checkpoints, blocks=None, wrap=None, **options):
         path, _, function = target.rpartition(":")
         if not path:
             raise Refused(f"{target}: name a function as FILE.py:FUNCTION")
@@ -56,7 +56,7 @@ class UserFile(Source):
         if not callable(self.make):
             raise Refused(f"{path}: has no function {function!r}")
         self.batches, self.seqs, self.checkpoints = batches or [None], seqs or [None], checkpoints
-        self.blocks = blocks
+        self.blocks, self.wrap = blocks, wrap
 
     def choices(self):
         return [Choice(b, s, c) for b in self.batches for s in self.seqs for c in self.checkpoints]
@@ -68,7 +68,8 @@ class UserFile(Source):
         if choice.checkpoint != "none" and not blocks:
             raise Refused(f"{self.name}: no repeated blocks to checkpoint; name them with "
                           "--blocks 'layers.*'")
-        return Job(built, tables, hooked(tables, blocks), [0, *blocks], blocks,
+        wrapped = self._matching(tables, self.wrap) if self.wrap else blocks
+        return Job(built, tables, [0, *wrapped] if self.wrap else hooked(tables, blocks), [0, *wrapped], blocks,
                    model.checkpointed(choice.checkpoint, blocks),
                    batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss)
 
@@ -95,13 +96,15 @@ class UserFile(Source):
         return made
 
     def _blocks(self, tables):
+        return self._matching(tables, self.blocks) if self.blocks else model.blocks(tables)
+
+    def _matching(self, tables, patterns):
+        """`root` is the model itself, which is hooked in every trace."""
         from .scenario import matching
-        if not self.blocks:
-            return model.blocks(tables)
-        found = matching(tables.names[1:], self.blocks)
-        if not found:
-            raise Refused(f"{self.name}: no module is called {self.blocks[0]!r}")
-        return [tables.number[n] for n in found]
+        for pattern in patterns:
+            if pattern != "root" and not matching(tables.names[1:], [pattern]):
+                raise Refused(f"{self.name}: no module is called {pattern!r}")
+        return [tables.number[n] for n in matching(tables.names[1:], patterns)]
 
 
 def hooked(tables, blocks):

@@ -57,13 +57,11 @@ def trace(source):
     """The content of the file."""
     writer, variants, first = file.Writer(), [], None
     for choice in source.choices():
-        seen = probe(source, choice)
-        answers = [value for _, _, value in seen["reads"]]
-        plain = in_process(passes.run, source, choice, False, seen["hooked"], answers)
+        seen, plain, needs = hook(source, choice)
         first = first or plain
         if first["tables"] != plain["tables"]:
             raise Refused(f"{source.name}: makes another model for other inputs; trace them apart")
-        variants.append(variant(source, choice, writer, plain, seen))
+        variants.append(variant(source, choice, writer, plain, seen, needs))
     made_by = {"torch": torch.__version__.partition("+")[0], "cuda": torch.version.cuda,
                "transformers": transformers_version(), "capture": "device",
                "device": {"sm": 90, "multiprocessors": 132}}
@@ -71,10 +69,55 @@ def trace(source):
     return file.content(made_by, about, first["tables"], writer, variants)
 
 
-def probe(source, choice):
+def hook(source, choice):
+    """The instrumented and the plain run, hooked where that changes nothing or where a strategy is to wrap; and the
+    modules whose hooks do change something: the trace is right only for strategies that wrap them.
+
+    An identity node makes two tensors of one, and moves where gradients are summed: a model that asks whether key
+    and value are the same tensor takes another path behind it."""
+    seen = probe(source, choice)
+    plain = play(source, choice, seen["hooked"], seen)
+    if not source.strict:
+        return seen, plain, []
+    bare = allocations(source, choice, [0], seen)
+    if contents(plain) == bare:
+        return seen, plain, []
+    kept = [i for i in seen["hooked"] if i in seen["kept"]]
+    wrapped = allocations(source, choice, kept, seen)
+    beside = [i for i in seen["hooked"] if i not in kept]
+    quiet = [i for i in beside if allocations(source, choice, [*kept, i], seen) == wrapped]
+    if allocations(source, choice, [*kept, *quiet], seen) != wrapped:
+        quiet = []
+    if quiet != beside:
+        for i in sorted(set(beside) - set(quiet)):
+            print(f"note: {seen['names'][i]}: the hooks of fully_shard change what is allocated, so this trace has none "
+                  f"there; to wrap it: --wrap '{seen['names'][i]}'", file=sys.stderr)
+        seen = probe(source, choice, sorted([*kept, *quiet]))
+        plain = play(source, choice, seen["hooked"], seen)
+    return seen, plain, [] if wrapped == bare else [i for i in kept if i]
+
+
+def play(source, choice, hooked, seen):
+    answers = [value for _, _, value in seen["reads"]]
+    return in_process(passes.run, source, choice, False, hooked, answers)
+
+
+def allocations(source, choice, hooked, seen):
+    """What a run with these hooks allocates, frees and finishes; None: it asks the device for other values."""
+    try:
+        return contents(play(source, choice, sorted(hooked), seen))
+    except Refused:
+        return None
+
+
+def contents(result):
+    return [[e for step in steps for e in step.events] for steps in events.steps(result)]
+
+
+def probe(source, choice, hooked=None):
     """The instrumented run, hooked wherever somebody may wrap: not where that changes the run (a cast)
     or cannot work, unless it is a block, which then ends the trace."""
-    hooked, cannot = None, {}
+    cannot = {}
     while True:
         seen = in_process(passes.run, source, choice, True, hooked)
         if "written" in seen:
@@ -100,13 +143,14 @@ def probe(source, choice):
             return seen
 
 
-def variant(source, choice, writer, plain, seen):
+def variant(source, choice, writer, plain, seen, needs):
     memory, instrumented = events.steps(plain), events.steps(seen)
     events.merge(memory, instrumented)
     batch, seq = choice.batch or plain["batch"], choice.seq or plain["seq"]
     name = f"b{batch}" + (f"-s{seq}" if seq else "") + f"-{choice.checkpoint}"
     result = {"name": name, "batch": batch, "seq": seq, "checkpoint": choice.checkpoint,
-              "conditions": conditions(source, plain, seen), "inputs": plain["inputs"],
+              "conditions": conditions(source, plain, seen) | ({"needs": needs} if needs else {}),
+              "inputs": plain["inputs"],
               "tokens": plain["tokens"], "iterations": writer.steps(memory)}
     if not equal(memory, instrumented):
         result["instrumented"] = writer.steps(instrumented)
