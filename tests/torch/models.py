@@ -211,6 +211,9 @@ class Values(nn.Module):
             x = torch.repeat_interleave(x[0], ids[0] % 3, dim=0)[None, :ids.shape[1]]
         elif self.of == "product":   # a kernel that PyTorch compiles at run time
             x = x[:, :int(ids[:, 1:3].prod(-1).sum())]
+        elif self.of == "mask":
+            if torch.where(ids[:, :, None] > ids[:, None], 0.0, 1.0).any():
+                x = x + 1
         elif self.of == "unique":
             x = x[:, :torch.unique_consecutive(marked.sum(1)).shape[0]]
         return self.head(x)
@@ -241,6 +244,11 @@ def product():
 
 def unique():
     return values("unique")
+
+
+def mask():
+    """Attention's mask over 1024 positions, in floats."""
+    return values("mask", seq=1024)
 
 
 class Stages(nn.Module):

@@ -176,7 +176,7 @@ class Readbacks(unittest.TestCase):
     def test_sizes_that_follow_from_the_batch_are_answered(self):
         """Row i of the batch is 0 to 7, again and again: what each operator reads of it in two iterations."""
         for name, read in (("filled", []), ("scattered", [64 * 2 * 8192]), ("repeated", [14, 1]), ("product", [4]),
-                           ("unique", [1])):
+                           ("unique", [1]), ("mask", [1])):
             with self.subTest(name):
                 found = trace(name).content["variants"][0]["conditions"]["readbacks"]
                 self.assertEqual(sorted({value for _, _, value in found}), sorted(read))

@@ -20,14 +20,22 @@ FEW = 2
 
 # What a class's default does not say, by "KIND/MODEL_TYPE" or MODEL_TYPE: keys of the configuration.
 CONFIGURATIONS = {
+    "aya_vision": {"vision_config": {"model_type": "siglip_vision_model", "num_attention_heads": 16}},
+    "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+    "blip-2": {"image_token_index": 10},
+    "instructblip": {"image_token_index": 10},
     "gemma3": {"mm_tokens_per_image": 49},
     "qwen2_vl": {"vision_config": {"hidden_size": 8192}},
     "deepseek_v3": {"first_k_dense_replace": 1},
     "funnel": {"block_sizes": [2, 2], "num_decoder_layers": 2},
     "reformer": {"is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_embds": False},
 }
+# Take image_sizes only for vision towers that their defaults do not have.
+WITHOUT_SIZES = ("llava", "aya_vision", "internvl", "qianfan_ocr")
 # Further arguments of forward, or other ones than are found by name.
-BATCHES = {}
+BATCHES = {
+    "image/imagegpt": lambda config: {"input_ids": token_ids(config), "pixel_values": None},
+}
 
 
 def transformers_kinds():
@@ -72,6 +80,8 @@ def reduced(config):
         inner = getattr(config, key, None)
         if inner is not None:
             found[key] = {**inner.to_dict(), **reduced(inner)}
+            if key == "vision_config" and "out_hidden_size" in found[key]:   # as wide as the text is
+                found[key]["out_hidden_size"] = config.get_text_config().hidden_size
     return found
 
 
@@ -144,7 +154,7 @@ def vision_batch(config, model, tokens):
             batch["pixel_values"] = torch.zeros(ROWS * 64, channels * frames * patch * patch)
         else:
             batch["pixel_values"] = images(config).to("cpu")
-        if "image_sizes" in known:
+        if "image_sizes" in known and model.config.model_type not in WITHOUT_SIZES:
             batch["image_sizes"] = torch.tensor([list(batch["pixel_values"].shape[-2:])] * ROWS)
         if "mm_token_type_ids" in known or "token_type_ids" in known:
             kinds = (ids == marker).long() if marker is not None else torch.zeros_like(ids)
@@ -154,7 +164,8 @@ def vision_batch(config, model, tokens):
     return batch
 
 
-def batch_of(kind, config, model, tokens):
+def batch_of(name, config, model, tokens):
+    kind = name.partition("/")[0]
     if kind == "image":
         with torch.device("cpu"):
             return {"pixel_values": images(config), "labels": torch.zeros(ROWS, dtype=torch.int64)}
@@ -162,7 +173,7 @@ def batch_of(kind, config, model, tokens):
         return vision_batch(config, model, tokens)
     ids = token_ids(config)
     if kind == "sequence":
-        return {"input_ids": ids, "labels": torch.zeros(ROWS, dtype=torch.int64)}
+        return {"input_ids": ids, "labels": torch.zeros(ROWS, dtype=torch.int64, device="cpu")}
     return {"input_ids": ids, "labels": ids.clone()}
 
 
@@ -182,8 +193,11 @@ def make(name, tokens=0):
     config = configuration(name)
     if kind == "sequence" and first(config, "pad_token_id") is None:
         config.get_text_config().pad_token_id = config.pad_token_id = 0
-    model = getattr(transformers, transformers_kinds()[kind][1]).from_config(config)
-    batch = batch_of(kind, config, model, tokens)
+    mapping, auto = transformers_kinds()[kind]
+    one = mapping[config.model_type]
+    config.architectures = [one if isinstance(one, str) else one[0]]   # a name may stand for several classes
+    model = getattr(transformers, auto).from_config(config)
+    batch = batch_of(name, config, model, tokens)
     batch |= BATCHES[name](config) if name in BATCHES else {}
     return model.train(), batch, own_loss
 

@@ -10,8 +10,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._pytree import tree_leaves, tree_map
 
-LARGEST = 1 << 22        # elements of an integer tensor that has a shadow
-LARGEST_FLOATS = 1 << 20  # a mask of 1024 positions
+LARGEST = 1 << 22  # elements of a tensor that has a shadow: masks of 2048 positions
 FACTORIES = {"arange", "zeros", "ones", "full", "scalar_tensor", "eye", "linspace", "tril_indices",
              "triu_indices", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
 CHOICES = {"topk": 1, "argmax": 0, "max.dim": 1}  # where an operator returns the chosen indices
@@ -108,9 +107,7 @@ class Shadows:
 
     def _too_large(self, tensor):
         """An expanded tensor is as large as what it repeats."""
-        floating = tensor.is_floating_point() or tensor.is_complex()
-        held = min(tensor.numel(), tensor.untyped_storage().nbytes() // tensor.element_size())
-        return held > (LARGEST_FLOATS if floating else LARGEST)
+        return min(tensor.numel(), tensor.untyped_storage().nbytes() // tensor.element_size()) > LARGEST
 
     def _on_host(self, func, args, kwargs):
         def host(x):
