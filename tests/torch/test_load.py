@@ -3,11 +3,14 @@
 import gzip
 import json
 import os
+import shlex
+import subprocess
 import tempfile
 import unittest
-import zlib
+from unittest import mock
 
 import tessera
+from tessera import program
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden-bridge")
 SMALL = os.path.join(GOLDEN, "front-4ranks-reshard2.trace")
@@ -15,12 +18,10 @@ STEP = 1 << 20
 
 
 def bomb(path, pieces):
-    """Spaces: a thousand times as many as the file's bytes."""
-    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    """Spaces, a thousand times as many as the file's bytes, in members of gzip that follow each other."""
+    member = gzip.compress(b" " * STEP)
     with open(path, "wb") as f:
-        for _ in range(pieces):
-            f.write(packer.compress(b" " * STEP))
-        f.write(packer.flush())
+        f.write(member * pieces)
 
 
 class Load(unittest.TestCase):
@@ -101,6 +102,16 @@ class Load(unittest.TestCase):
         document["ops"][0][3] += 1
         self.write(gzip.compress(json.dumps(document).encode()))
         self.refused("sha256")
+
+    def test_commands_of_a_plan_run_when_pasted(self):
+        with mock.patch.dict(os.environ, XDG_CACHE_HOME=self.folder.name):
+            rows = tessera.load(SMALL).plan("dgx-h100-1", space={"optimizer.variant": ["foreach", "fused"]},
+                                            strategy={"wrap": "root"})
+        for row in rows:
+            words = shlex.split(row.command)
+            self.assertEqual(words[0], "tessera")
+            done = subprocess.run([program.find(), *words[1:]], capture_output=True, text=True, check=False)
+            self.assertEqual(done.returncode, 0, row.command + "\n" + done.stderr)
 
 
 if __name__ == "__main__":

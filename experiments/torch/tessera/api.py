@@ -1,9 +1,9 @@
 """A trace as an object: made from a person's model, saved, asked for strategies."""
 
 import gzip
+import hashlib
 import json
 import os
-import tempfile
 import zlib
 
 from . import program, start
@@ -131,14 +131,23 @@ class Trace:
                 "strategies": strategies}
 
     def _ask(self, command, experiment, *options):
-        with tempfile.TemporaryDirectory() as folder:
-            self.save(os.path.join(folder, "model.trace"))
-            experiment = {"model": {"trace": os.path.join(folder, "model.trace")}, **experiment}
-            path = os.path.join(folder, "experiment.yaml")
-            with open(path, "w", encoding="utf-8") as f:
-                json.dump(experiment, f)   # JSON is YAML
-            text = program.run([command, path, "--format", "json", *options])
-        return Rows(json.loads(text))
+        """Asks the program. Trace and experiment stay in the cache, since rows carry commands that name them."""
+        folder = kept(self.hash)
+        trace = os.path.join(folder, "model.trace")
+        self.save(trace)
+        text = json.dumps({"model": {"trace": trace}, **experiment})   # JSON is YAML
+        name = hashlib.sha256(text.encode()).hexdigest()[:16] + ".yaml"
+        with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
+            f.write(text)
+        return Rows(json.loads(program.run([command, f.name, "--format", "json", *options])))
+
+
+def kept(name):
+    """A folder of the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    folder = os.path.join(cache, "tessera", name[:16])
+    os.makedirs(folder, exist_ok=True)
+    return folder
 
 
 def gib(text):
