@@ -107,6 +107,25 @@ class Pairs(nn.Module):
         return x
 
 
+class Shared(nn.Module):
+    """One block in three places of a list; the last one is an attribute, too."""
+
+    def __init__(self):
+        super().__init__()
+        block = Block("ok")
+        self.blocks = nn.ModuleList([block, block, block, Block("ok"), Block("ok")])
+        self.last = self.blocks[4]
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return self.last(x)
+
+
+def shared():
+    return Shared(), {"x": torch.empty(8, WIDTH)}, loss
+
+
 def attends():
     return Attends(), {"x": torch.empty(4, 8, WIDTH)}, loss
 

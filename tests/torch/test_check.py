@@ -120,6 +120,19 @@ class Check(unittest.TestCase):
                     self.emit("pairs", refused)
                 self.assertIn(" --wrap root" if refused == "root" else "had no hooks", str(caught.exception))
 
+    def test_blocks_in_several_places(self):
+        model = os.path.join(HERE, "models.py") + ":shared"
+        made = subprocess.run([sys.executable, "-m", "tessera", "trace", model, "-o", self.path("shared.trace"),
+                               "--checkpoint", "none,every2"], stdout=subprocess.DEVNULL, check=False)
+        self.assertEqual(made.returncode, 0)
+        self.write("shared.yaml", {"model": {"trace": "shared.trace"}, "cluster": "dgx-h100-1", "wrap": "block",
+                                   "strategies": {"plain": {}, "recomputed": {"checkpoint": 2}}})
+        self.emit("shared")
+        for strategy in ("plain", "recomputed"):
+            with self.subTest(strategy):
+                done = self.run_check(self.path("shared", strategy + ".py"), model, "--experiment", self.path("shared.yaml"))
+                self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
+
     def test_a_scenario_as_a_person_traces_it(self):
         """With a hook at `mid` the U-Net allocates otherwise, so the trace has none, and is made again with what is
         wrapped."""

@@ -113,8 +113,8 @@ static bool grow(struct tsr_code_run *run, struct tsr_engine *engine,
         run->repeats++;
     }
     const struct tsr_module *list = tsr_module_find(engine, run->list);
-    run->whole =
-        list && run->first == 0 && run->step == 1 && run->repeats == tsr_module_n_children(list);
+    run->children = list ? tsr_module_n_children(list) : 0;
+    run->whole = list && run->first == 0 && run->step == 1 && run->repeats == run->children;
     return run->repeats > 1;
 }
 
@@ -152,11 +152,16 @@ void tsr_code_add_modules(struct tsr_code_text *to, const struct tsr_code_run *r
     tsr_code_add(to, "%s", several ? "]" : "");
 }
 
+uint64_t tsr_code_range_end(uint64_t last, uint64_t step, uint64_t children)
+{
+    return children > last && children <= last + step ? children : last + 1;
+}
+
 /* "range(1, 32, 2)" */
 static void add_range(struct tsr_code_text *to, const struct tsr_code_run *run)
 {
-    uint64_t next = run->first + run->repeats * run->step;
-    uint64_t end = next >= run->children ? run->children : next - run->step + 1;
+    uint64_t end =
+        tsr_code_range_end(run->first + (run->repeats - 1) * run->step, run->step, run->children);
     tsr_code_add(to, "range(");
     if (run->first || run->step > 1)
         tsr_code_add(to, "%" PRIu64 ", ", run->first);

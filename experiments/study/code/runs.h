@@ -24,13 +24,17 @@ struct tsr_code_run {
     size_t begin, body, repeats;
     char list[512]; /* FQN of the list */
     uint64_t first, step;
-    size_t children; /* of the list */
+    size_t children; /* of the list; fewer than its numbers if a module stands in it twice */
     bool whole;      /* it is all of them */
 };
 
 /* The longest run that begins with call `i` < n. */
 struct tsr_code_run tsr_code_run_at(struct tsr_engine *engine, const struct tsr_code_call *calls,
                                     size_t n, size_t i);
+
+/* Returns the end of a Python range whose last number is `last`: the number of children where that
+ * says the same, since a reader takes it for "to the end of the list". */
+uint64_t tsr_code_range_end(uint64_t last, uint64_t step, uint64_t children);
 
 /* The modules of a call as an argument, "block.attention" where it stands in the loop of `run`
  * (NULL: in none), whose variable is `block`. */

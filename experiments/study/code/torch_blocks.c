@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "experiments/study/code/runs.h"
 #include "experiments/study/code/torch_parts.h"
+#include "experiments/study/model/trace_file.h"
 
 /* ---- checkpointing --------------------------------------------------------------------------- */
 
@@ -99,8 +101,8 @@ static void add_numbers(struct tsr_code_text *to, struct tsr_module *const *modu
     for (size_t i = 0; i < n; i++, next += step)
         even = even && child_of(modules[i], &length, &at) && at == next;
     if (even) {
-        uint64_t end = next >= of ? of : next - step + 1;
-        tsr_code_add(to, "range(%" PRIu64 ", %" PRIu64, first, end);
+        tsr_code_add(to, "range(%" PRIu64 ", %" PRIu64, first,
+                     tsr_code_range_end(next - step, step, of));
         tsr_code_add(to, step > 1 ? ", %" PRIu64 ")" : ")", step);
         return;
     }
@@ -145,6 +147,46 @@ static void replace_children(const struct tsr_code_job *c, struct tsr_module *co
     tsr_code_text_fini(&numbers);
 }
 
+/* Writes "OWNER.register_module(ATTRIBUTE, MODULE)" for a place of a module beside its first one.
+ */
+static void put_place(struct tsr_code_text *to, const char *owner, const char *attribute,
+                      const char *fqn)
+{
+    struct tsr_code_text at = {.s = NULL}, child = {.s = NULL}, name = {.s = NULL};
+    tsr_code_add_module(&at, "model", owner);
+    tsr_code_add_module(&child, "model", fqn);
+    tsr_code_add_literal(&name, attribute);
+    tsr_code_statement(to, 4, "%s.register_module(%s, %s)", tsr_code_str(&at), tsr_code_str(&name),
+                       tsr_code_str(&child));
+    to->failed |= at.failed || child.failed || name.failed;
+    tsr_code_text_fini(&at);
+    tsr_code_text_fini(&child);
+    tsr_code_text_fini(&name);
+}
+
+/* Returns whether a name is that of a child of a module. */
+static bool is_place(const char *fqn, const char *owner, const char *attribute)
+{
+    size_t n = strlen(owner);
+    const char *rest = n ? fqn + n + 1 : fqn;
+    return !strncmp(fqn, owner, n) && (!n || fqn[n] == '.') && !strcmp(rest, attribute);
+}
+
+/* A module that a traced model has in several places is replaced under its first name; the other
+ * places get what stands there then. */
+static void put_other_places(const struct tsr_code_job *c, const char *fqn,
+                             struct tsr_code_text *to)
+{
+    const struct tsr_traced_model *m = c->job->model.trace ? &c->job->model.trace->model : NULL;
+    for (size_t i = 0; m && i < m->n_modules; i++)
+        for (size_t k = 0; k < m->modules[i].n_children; k++) {
+            const struct tsr_traced_place *place = &m->modules[i].children[k];
+            if (!strcmp(m->modules[place->index].name, fqn) &&
+                !is_place(fqn, m->modules[i].name, place->name))
+                put_place(to, m->modules[i].name, place->name, fqn);
+        }
+}
+
 void tsr__code_put_replaced(const struct tsr_code_job *c, const struct tsr_modules *modules,
                             const char *around, const char *options, struct tsr_code_text *to)
 {
@@ -154,6 +196,8 @@ void tsr__code_put_replaced(const struct tsr_code_job *c, const struct tsr_modul
             replace_children(c, &modules->items[i], n, around, options, to);
         else
             replace_child(to, tsr_module_fqn(modules->items[i]), around, options);
+        for (size_t k = 0; k < n; k++)
+            put_other_places(c, tsr_module_fqn(modules->items[i + k]), to);
     }
 }
 
