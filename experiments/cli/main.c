@@ -5,6 +5,7 @@
 #include <string.h>
 #ifdef __GLIBC__
 #include <malloc.h>
+#include <printf.h>
 #endif
 
 #include "experiments/cli/args/args.h"
@@ -194,6 +195,18 @@ static void keep_memory(void)
     (void)mallopt(M_TRIM_THRESHOLD, 1 << 30);
 #endif
 }
+
+#ifdef __GLIBC__
+/* Takes the place of the C library's function for whatever the program loads, and refuses. SimGrid
+ * brings libquadmath, which would register a type; from then on every printf() of the process takes
+ * glibc's slow path, a quarter longer, and traces are printed numbers. The program prints no
+ * __float128. Not in a library: another program may want to. */
+int register_printf_type(printf_va_arg_function function)
+{
+    (void)function;
+    return -1;
+}
+#endif
 
 int main(int argc, char **argv)
 {

@@ -17,9 +17,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <xbt/dynar.h>
-#ifdef __GLIBC__
-#include <printf.h>
-#endif
 
 /* SimGrid 3.32 declares sg_host_count() and sg_host_list() without "void"; sg_host_get_route() is
  * to go with 4.3. */
@@ -90,18 +87,6 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 FUNCTIONS(RETURN, CALL)
 #undef RETURN
 #undef CALL
-
-#ifdef __GLIBC__
-/* Refuses types of printf(), as the C library does when it has no memory. SimGrid brings
- * libquadmath, which would register one of its own; from then on every printf() of the process
- * would take glibc's slow way, a quarter longer, and traces are printed numbers. Libraries that are
- * loaded later find this function in front of the C library's. */
-int register_printf_type(printf_va_arg_function function)
-{
-    (void)function;
-    return -1;
-}
-#endif
 
 static void find(void *library, const char *name, void *function)
 {

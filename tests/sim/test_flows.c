@@ -2,9 +2,6 @@
  * the effect of one slower link. Drives backend.c alone. */
 #include "tests/sim/sim_testing.h"
 
-#ifdef TSR_LOADS_SIMGRID
-#include <printf.h>
-#endif
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -230,16 +227,6 @@ static void half_a_link_changes_both(void **state)
     }
 }
 
-#ifdef TSR_LOADS_SIMGRID
-/* A library that comes with SimGrid has given printf() no type, with which all of its calls are
- * slower. */
-static void printf_is_as_it_was(void **state)
-{
-    (void)state;
-    assert_int_equal(register_printf_type(NULL), -1);
-}
-#endif
-
 /* The backend is driven without tsr_simulate(), which would load SimGrid. */
 static int load(void **state)
 {
@@ -253,9 +240,6 @@ int main(void)
         cmocka_unit_test(random_flows_share_as_we_do),
         cmocka_unit_test(two_sizes_on_one_link),
         cmocka_unit_test(half_a_link_changes_both),
-#ifdef TSR_LOADS_SIMGRID
-        cmocka_unit_test(printf_is_as_it_was),
-#endif
     };
     return cmocka_run_group_tests_name("flows", tests, load, NULL);
 }
