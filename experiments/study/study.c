@@ -170,8 +170,8 @@ tsr_status tsr_study_code(const struct tsr_study *study, const struct tsr_compar
     TSR_TRY(tsr_code_format_of(format, &folder.format));
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < study->n && status == TSR_OK; i++)
-        status = tsr_code_write(&folder, study->jobs[i].strategy->name, NULL, &study->jobs[i],
-                                &comparison->rows[i]);
+        status = tsr_code_write(&folder, study->jobs[i].strategy->name, study->experiment.given,
+                                &study->jobs[i], &comparison->rows[i]);
     if (status == TSR_OK)
         status = tsr_code_finish(&folder);
     tsr_code_folder_fini(&folder);
@@ -417,7 +417,15 @@ static tsr_status write_point(const struct tsr_job *job, void *user)
     char name[160], words[TSR_PLAN_WORDS];
     snprintf(name, sizeof name, "%.128s_%zu", job->strategy->name, code->shown + 1);
     tsr_plan_words(&code->plan->space, i, words, sizeof words);
-    return tsr_code_write(&code->folder, name, words, job, &code->plan->points[i].m->row);
+    const char *given = code->plan->experiment.given, *sweeps = "sweeps=null";
+    struct tsr_code_text with = {.s = NULL};
+    tsr_code_add(&with, "%s%s%s%s%s", given ? given : "", given ? ", " : "",
+                 code->plan->had_sweeps ? sweeps : "", code->plan->had_sweeps ? ", " : "", words);
+    tsr_status status = with.failed ? tsr_no_memory("a written strategy")
+                                    : tsr_code_write(&code->folder, name, tsr_code_str(&with), job,
+                                                     &code->plan->points[i].m->row);
+    tsr_code_text_fini(&with);
+    return status;
 }
 
 tsr_status tsr_plan_experiment(const struct tsr_plan *plan, size_t k, const char *path)

@@ -7,7 +7,9 @@ import subprocess
 import sys
 import tempfile
 import unittest
+from unittest import mock
 
+import tessera
 from tessera import check, program
 from tessera.errors import Refused
 
@@ -148,6 +150,19 @@ class Check(unittest.TestCase):
                     recorded, played = json.load(f)["allocator"], json.load(g)["allocator"]
                 self.assertGreater(len(played["phases"]), 10)
                 self.assertEqual(played["phases"], recorded["phases"][:len(played["phases"])])
+
+    def test_the_best_of_a_plan_is_checked_when_it_is_written(self):
+        here = os.getcwd()
+        os.chdir(HERE)
+        try:
+            with mock.patch.dict(os.environ, XDG_CACHE_HOME=self.path("cache")):
+                rows = tessera.trace("models.py:deep").plan("dgx-h100-1", space={"wrap": ["block", "root"]})
+            for i, row in enumerate(rows):
+                with self.subTest(row.settings), mock.patch.object(check, "check", wraps=check.check) as ran:
+                    self.assertTrue(os.path.isfile(row.write(self.path(f"row{i}.py"))))
+                    self.assertEqual(ran.call_count, 1)
+        finally:
+            os.chdir(here)
 
     def test_mistakes_are_one_line(self):
         with open(self.path("own.py"), "w", encoding="utf-8") as f:

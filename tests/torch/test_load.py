@@ -113,6 +113,29 @@ class Load(unittest.TestCase):
             done = subprocess.run([program.find(), *words[1:]], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, row.command + "\n" + done.stderr)
 
+    def test_a_row_is_written_explained_and_drawn(self):
+        with mock.patch.dict(os.environ, XDG_CACHE_HOME=self.folder.name):
+            rows = tessera.load(SMALL).plan("dgx-h100-1", space={"optimizer.variant": ["foreach", "fused"]},
+                                            strategy={"wrap": "root"})
+            other = tessera.load(SMALL).compare("dgx-h100-1", {"root": {"wrap": "root"}})
+        out = os.path.join(self.folder.name, "strategy.py")
+        for row, name in ((rows.best, "base"), (other.best, "root")):
+            with self.subTest(name):
+                self.assertEqual(row.write(out, check=False), out)
+                with open(out, encoding="utf-8") as f:
+                    written = f.read()
+                self.assertIn(f"strategy {name} of ", written)
+                self.assertIn("def apply(model, mesh):", written)
+                self.assertIn("peak", row.why())
+                self.assertEqual(row.memory()["strategy"], name)
+                page = row.report(os.path.join(self.folder.name, "report-" + name))
+                self.assertTrue(os.path.isfile(page))
+                self.assertIn("root" if name == "root" else "optimizer.variant", row._repr_html_())
+        self.assertEqual(rows._repr_html_().count("<tr>"), 1 + len(rows))
+        rows.best.write(out, check=False)
+        with open(out, encoding="utf-8") as f:
+            self.assertIn(" with optimizer.variant=", " ".join(x.strip("# ") for x in f.read().splitlines()[:5]))
+
 
 if __name__ == "__main__":
     unittest.main()

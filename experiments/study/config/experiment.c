@@ -184,6 +184,22 @@ static tsr_status read_title(struct tsr_experiment *experiment, const char *cons
     return retitle(experiment, file, sets, n_sets);
 }
 
+/* Written code is of the file and these: whoever predicts for it has to know them. */
+static tsr_status keep_given(struct tsr_experiment *experiment, const char *const *sets,
+                             size_t n_sets)
+{
+    for (size_t i = 0; i < n_sets; i++) {
+        const char *before = experiment->given;
+        if (!strncmp(sets[i], "plan", 4) || !strncmp(sets[i], "title=", 6))
+            continue;
+        experiment->given = tsr_arena_printf(&experiment->doc.arena, "%s%s%s", before ? before : "",
+                                             before ? ", " : "", sets[i]);
+        if (!experiment->given)
+            return tsr_no_memory("an experiment");
+    }
+    return TSR_OK;
+}
+
 static tsr_status load(struct tsr_experiment *out, const char *const *sets, size_t n_sets)
 {
     struct tsr_yaml_node *root = out->doc.root;
@@ -196,6 +212,7 @@ static tsr_status load(struct tsr_experiment *out, const char *const *sets, size
     TSR_TRY(tsr_settings_apply(&out->doc.arena, root, "", other_keys, &out->top));
     TSR_TRY(tsr_stacks_apply(&out->stacks, out->path, &out->top));
     TSR_TRY(read_title(out, sets, n_sets));
+    TSR_TRY(keep_given(out, sets, n_sets));
     TSR_TRY(read_strategies(out));
     const struct tsr_yaml_node *sweeps = tsr_node_get(root, "sweeps");
     return tsr_node_is_null(sweeps) ? TSR_OK : tsr_experiment_sweep(out, sweeps);

@@ -28,9 +28,10 @@ struct tsr_experiment {
     struct tsr_doc doc;
     struct tsr_kernel_store *kernels; /* measured tables of the cards of its jobs; owned */
     const char *path, *title;         /* in the arena of `doc` */
-    struct tsr_settings top;          /* what strategies start from */
-    bool has_sweeps;                  /* in the file itself, not only by a set */
-    struct tsr_stacks stacks;         /* that top and strategies rest on */
+    const char *given; /* likewise: the sets that change jobs, "batch=2, wrap=root"; NULL: none */
+    struct tsr_settings top;  /* what strategies start from */
+    bool has_sweeps;          /* in the file itself, not only by a set */
+    struct tsr_stacks stacks; /* that top and strategies rest on */
     size_t n;
     struct tsr_strategy *strategies;
     const struct tsr_measured_classes *measured; /* what was measured (report/validated.h), lives as

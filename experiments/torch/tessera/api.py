@@ -1,9 +1,14 @@
 """A trace as an object: made from a person's model, saved, asked for strategies."""
 
+import base64
 import gzip
 import hashlib
+import html
 import json
 import os
+import shlex
+import shutil
+import tempfile
 import zlib
 
 from . import program, start
@@ -139,7 +144,8 @@ class Trace:
         name = hashlib.sha256(text.encode()).hexdigest()[:16] + ".yaml"
         with open(os.path.join(folder, name), "w", encoding="utf-8") as f:
             f.write(text)
-        return Rows(json.loads(program.run([command, f.name, "--format", "json", *options])))
+        return Rows(json.loads(program.run([command, f.name, "--format", "json", *options])),
+                    f.name, self.content["model"]["source"])
 
 
 def kept(name):
@@ -161,8 +167,51 @@ def gib(text):
 class Row:
     """One strategy; the columns of the program's JSON are its attributes."""
 
-    def __init__(self, columns):
+    def __init__(self, columns, file, source):
         self.__dict__.update(columns)
+        self._source = source
+        command = columns.get("command")   # of a plan's row: "tessera sim FILE --strategy base --set batch=2"
+        self._words = shlex.split(command)[2:] if command else [file, "--strategy", columns["strategy"]]
+
+    def write(self, path, check=None):
+        """Writes the strategy as PyTorch code. check: run it with the real FSDP2 on the stand-in device and compare every
+        figure; None: if the file that made the model is in this folder. Returns the path."""
+        with tempfile.TemporaryDirectory() as folder:
+            program.run(["sim", *self._words, "--emit", "torch", folder])
+            written, = (name for name in os.listdir(folder) if name.endswith(".py"))
+            shutil.copyfile(os.path.join(folder, written), f"{path}.tmp")
+        os.replace(f"{path}.tmp", path)
+        if check or check is None and os.path.isfile(self._source.rpartition(":")[0]):
+            from . import check as checks
+            predicted, found = checks.check(path, self._source, named=self._words[0])
+            if found:
+                raise Refused("; ".join(line.strip() for line in checks.report(path, predicted, found)))
+        return path
+
+    def why(self):
+        """Why the memory peaks where it does, and what would lower it, in words."""
+        return program.run(["explain", *self._words])
+
+    def memory(self):
+        """The same as data: the peak, what is alive there by category and owner, what would lower it."""
+        return json.loads(program.run(["explain", *self._words, "--format", "json"]))
+
+    def report(self, folder):
+        """Leaves tables, pictures, traces and a page in a folder. Returns the page's path."""
+        program.run(["sim", *self._words, "--out", folder, "--format", "json"])
+        return os.path.join(folder, "report.html")
+
+    def _repr_html_(self):
+        """Memory over the steady iteration, drawn by gnuplot where it is installed."""
+        with tempfile.TemporaryDirectory() as folder:
+            program.run(["sim", *self._words, "--out", folder, "--pictures", "svg", "--format", "json"])
+            pictures = [os.path.join(at, "memory.svg") for at, _, names in os.walk(folder) if "memory.svg" in names]
+            if not pictures:
+                return f"<pre>{html.escape(repr(self))}</pre>"
+            with open(pictures[0], "rb") as f:
+                picture = base64.b64encode(f.read()).decode()
+        return (f'<figure><img src="data:image/svg+xml;base64,{picture}" alt="memory over an iteration">'
+                f"<figcaption>{html.escape(repr(self))}</figcaption></figure>")
 
     def __repr__(self):
         name = getattr(self, "strategy", None) or self.settings
@@ -173,9 +222,9 @@ class Row:
 
 
 class Rows:
-    def __init__(self, result):
+    def __init__(self, result, file, source):
         self.result = result
-        self.rows = [Row(r) for r in result["rows"]]
+        self.rows = [Row(r, file, source) for r in result["rows"]]
 
     def __iter__(self):
         return iter(self.rows)
@@ -188,6 +237,14 @@ class Rows:
 
     def __repr__(self):
         return "\n".join(map(repr, self.rows))
+
+    def _repr_html_(self):
+        cells = [(getattr(r, "strategy", None) or r.settings, r.step_time_s, r.peak_allocated_bytes, r.verdict)
+                 for r in self.rows]
+        lines = [(name, "?" if time is None else f"{1e3 * time:.2f}", "?" if peak is None else f"{peak / 2 ** 30:.2f}", fits)
+                 for name, time, peak, fits in cells]
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(str(x))}</td>" for x in line) + "</tr>" for line in lines)
+        return ("<table><tr><th>strategy</th><th>step ms</th><th>peak GiB</th><th>fits</th></tr>" + body + "</table>")
 
     @property
     def best(self):
