@@ -213,8 +213,6 @@ def experiments():
     proposals()
     misfit("another batch", {"batch": 3}, "batch: found 3", anew, "--batch 3")
     misfit("another checkpointing", {"checkpoint": "full"}, anew, "--checkpoint full")
-    misfit("other kernels of attention", {"attention": "math"}, "attention: found math", anew, "--sdpa math")
-    misfit("a sequence that the inputs do not have", {"seq": 77}, "seq: found 77", "no sequence")
     misfit("a choice that traces lack", {"checkpoint": 3}, "checkpoint", "allowed")
     misfit("a variant that is not there", {"model": {"trace": os.path.join(GOLDEN, NAME + ".trace"), "variant": "b9"}}, "b9")
     misfit("tensor parallelism", {"tp": 2}, "tp: found 2")

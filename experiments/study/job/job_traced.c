@@ -74,11 +74,8 @@ static void say_command(const struct tsr_job *job, bool wraps, char *out, size_t
     if (autocast && effective((tsr_dtype)s->param) == TSR_DTYPE_NONE)
         dtype = tsr_dtype_parse(autocast) == TSR_F16 ? "autocast-fp16" : "autocast-bf16";
     char more[512] = "";
-    if (tsr_setting_at(s, "attention") && s->attention <= TSR_SDPA_MATH)
-        snprintf(more, sizeof more, " --sdpa %s", tsr_words_attention[s->attention]);
     if (tsr_setting_at(s, "batch"))
-        snprintf(more + strlen(more), sizeof more - strlen(more), " --batch %llu",
-                 (unsigned long long)s->batch);
+        snprintf(more, sizeof more, " --batch %llu", (unsigned long long)s->batch);
     if (tsr_setting_at(s, "seq"))
         snprintf(more + strlen(more), sizeof more - strlen(more), " --seq %llu",
                  (unsigned long long)s->seq);
@@ -168,13 +165,6 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
     if (s->cast_inputs != v->cast_inputs)
         return refuse(job, "precision.cast_inputs", s->cast_inputs ? "true" : "false",
                       v->cast_inputs ? "true" : "false");
-    if (tsr_setting_at(s, "attention") && strcmp(tsr_words_attention[s->attention], v->sdpa) != 0)
-        return refuse(job, "attention", tsr_words_attention[s->attention], v->sdpa);
-    if (tsr_setting_at(s, "seq") && !v->seq && s->seq != 1)
-        return tsr_node_error(tsr_job_at(job, "seq"),
-                              "seq: found %llu beside model %s, whose inputs have no sequence; "
-                              "allowed: none, or 1",
-                              (unsigned long long)s->seq, job->model.name);
     const struct {
         const char *key, *allowed;
         bool found;

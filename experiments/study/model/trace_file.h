@@ -19,7 +19,6 @@ struct tsr_trace_variant {
     uint64_t batch, seq;                /* seq 0: the model has none */
     uint64_t tokens;                    /* per micro-batch and rank: what throughput counts */
     const char *param_dtype, *autocast; /* as torch names them; NULL: none */
-    const char *sdpa; /* attention's kernels down to "flash", "efficient", "math" */
     bool cast_inputs;
     bool *checkpointed, *hooked, *needs, *cast_at; /* by module; cast_at: in `casts` */
     const char **cannot; /* by module: why it cannot be a group of its own; NULL: it can */

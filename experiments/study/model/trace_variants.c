@@ -144,7 +144,6 @@ static tsr_status read_conditions(const struct tsr__trace_at *variant,
     TSR_TRY(
         tsr__trace_text(&at, json_object_get(at.value, "param_dtype"), true, &out->param_dtype));
     TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "autocast"), true, &out->autocast));
-    TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "sdpa"), false, &out->sdpa));
     TSR_TRY(tsr__trace_bool(&at, json_object_get(at.value, "cast_inputs"), &out->cast_inputs));
     TSR_TRY(read_set(&at, json_object_get(at.value, "checkpointed"), &out->checkpointed));
     TSR_TRY(read_set(&at, json_object_get(at.value, "hooked"), &out->hooked));
