@@ -76,30 +76,30 @@ words() {
     done < <(cd ../../experiments && find . -name '*.yaml' -print0 | xargs -0 grep -l '^strategies:' | sed 's|^\./||' | LC_ALL=C sort)
 }
 
-answers() {
+answers() { # --wide: where a line is broken depends on how long the names of files are
     local format flagship=../../experiments/flagship/dgx-h100-8.yaml
     for format in json text; do
-        item "answers/inspect.$format" inspect strategies.yaml --format "$format"
-        item "answers/explain.$format" explain "$flagship" --strategy fsdp --time --format "$format"
-        item "answers/diff.$format" diff "$flagship:fsdp" "$flagship:fsdp-checkpoint" --format "$format"
+        item "answers/inspect.$format" inspect strategies.yaml --format "$format" --wide
+        item "answers/explain.$format" explain "$flagship" --strategy fsdp --time --format "$format" --wide
+        item "answers/diff.$format" diff "$flagship:fsdp" "$flagship:fsdp-checkpoint" --format "$format" --wide
     done
     for format in json text csv; do
-        item "answers/overlap.$format" overlap "$flagship" --strategy fsdp --format "$format"
+        item "answers/overlap.$format" overlap "$flagship" --strategy fsdp --format "$format" --wide
     done
     for format in md csv json; do
-        item "answers/compare.$format" compare strategies.yaml --format "$format" --notes
+        item "answers/compare.$format" compare strategies.yaml --format "$format" --wide --notes
         item "answers/compare-wide.$format" compare "$flagship" --format "$format" --wide
-        item "answers/sim.$format" sim "$flagship" --strategy fsdp --format "$format"
-        item "answers/plan.$format" plan strategies.yaml --strategy fsdp --format "$format" --top 20
-        item "answers/validate.$format" validate ../../experiments/validation/other_training.csv --format "$format"
-        item "answers/goodput.$format" goodput ../../experiments/flagship/h100-128.yaml --strategy fsdp --format "$format"
-        item "answers/jobs.$format" jobs ../../experiments/topologies/two-jobs.yaml --format "$format"
+        item "answers/sim.$format" sim "$flagship" --strategy fsdp --format "$format" --wide
+        item "answers/plan.$format" plan strategies.yaml --strategy fsdp --format "$format" --wide --top 20
+        item "answers/validate.$format" validate ../../experiments/validation/other_training.csv --format "$format" --wide
+        item "answers/goodput.$format" goodput ../../experiments/flagship/h100-128.yaml --strategy fsdp --format "$format" --wide
+        item "answers/jobs.$format" jobs ../../experiments/topologies/two-jobs.yaml --format "$format" --wide
     done
     for format in md csv; do
-        item "answers/collectives.$format" collectives dgx-h100-2 --format "$format"
+        item "answers/collectives.$format" collectives dgx-h100-2 --format "$format" --wide
     done
     for format in torch accelerate torchtitan; do
-        item "answers/emit-$format" compare strategies.yaml --emit "$format" @FOLDER
+        item "answers/emit-$format" compare strategies.yaml --emit "$format" @FOLDER --wide
     done
 }
 
@@ -112,7 +112,8 @@ make_texts() {
         mkdir -p "$TEXTS/${name%/*}"
         folder=$(mktemp -d)
         "$TESSERA" "${words[@]//@FOLDER/$folder}" >"$TEXTS/$name" 2>"$TEXTS/$name.stderr" </dev/null || status=$?
-        find "$folder" -type f | LC_ALL=C sort | xargs -r cat >>"$TEXTS/$name"
+        # Comments of written code are broken where the names of files end.
+        find "$folder" -type f | LC_ALL=C sort | xargs -r cat | sed -z "s/\n#   */ /g" >>"$TEXTS/$name"
         # Files of the tree are named in full; a plan says how long it took.
         sed -i -e "s|$folder|FOLDER|g" -e "s|$TREE|TREE|g" -e "s/_wall_s\": [0-9.e+-]*/_wall_s\": 0/" "$TEXTS/$name" "$TEXTS/$name.stderr"
         # A clock may be among the remarks of a study, so they count for refusals alone.
