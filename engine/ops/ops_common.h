@@ -195,11 +195,16 @@ void tsr__take_workspace(struct tsr_engine *e, bool biased);
 void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in, int n,
                     struct tsr_tensor *const *out, int n_out);
 
-/* The same by a kernel that goes `passes` times over its first input: rows of more than 48 KiB are
- * read as often. 0: one element a row, the log-probability of a label. PyTorch's log_softmax looks
+/* Returns the bytes that a kernel reads of a tensor of `bytes` in `rows` rows if it goes over it
+ * `passes` times: rows of more than 48 KiB are read as often. 0: one element a row moves a sector
+ * of 32 bytes. */
+uint64_t tsr__bytes_in_passes(uint64_t bytes, uint64_t rows, unsigned passes);
+
+/* Emits a kernel of the loss that goes `passes` times over its first input. 0: it reads one element
+ * a row, the log-probability of a label. PyTorch's log_softmax looks
  * for the largest, sums exponentials, and writes (cunn_SoftMaxForward, ATen/native/cuda/SoftMax.cu;
  * shorter rows stay in shared memory). */
-enum { TSR_LOG_SOFTMAX_PASSES = 3 };
+enum { TSR_LOG_SOFTMAX_PASSES = 3, TSR_LOG_SOFTMAX_BACKWARD_PASSES = 2 };
 void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                               int n, struct tsr_tensor *const *out, int n_out, unsigned passes);
 /* Emits the same kernel; `compiled` is true if a compiled region launches it. */

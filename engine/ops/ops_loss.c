@@ -9,11 +9,9 @@
  * together longer than a cache: a kernel that goes over them again reads them again. */
 enum { ROW_LIMIT = 48 << 10 };
 
-/* What a kernel reads of its first input, in so many passes; 0: one element a row, which moves a
- * sector of 32 bytes. */
-static uint64_t first_bytes(const struct tsr_tensor *x, unsigned passes)
+uint64_t tsr__bytes_in_passes(uint64_t bytes, uint64_t rows, unsigned passes)
 {
-    uint64_t bytes = tsr__tensor_bytes(x), rows = x->dims[0] ? x->dims[0] : 1;
+    rows = rows ? rows : 1;
     if (passes == 0)
         return tsr_min_u64(bytes, 32 * rows);
     return bytes / rows > ROW_LIMIT ? passes * bytes : bytes;
@@ -32,7 +30,8 @@ static void emit_with(struct tsr_engine *e, enum tsr_compiled compiled, const ch
         tsr__operand_tensor(e, in[i], TSR_READ);
         read += in[i] ? tsr__tensor_bytes(in[i]) : 0;
     }
-    read = read - tsr__tensor_bytes(in[0]) + first_bytes(in[0], passes);
+    read = read - tsr__tensor_bytes(in[0]) +
+           tsr__bytes_in_passes(tsr__tensor_bytes(in[0]), in[0]->dims[0], passes);
     for (int i = 0; i < n_out; i++) {
         tsr__operand_tensor(e, out[i], TSR_WRITE);
         written += out[i] ? tsr__tensor_bytes(out[i]) : 0;
@@ -130,7 +129,7 @@ static void log_softmax_backward(struct tsr_engine *e, struct tsr_node *node,
     grad_in[0] = tsr__tensor_like(e, p, tsr__wide(p), TSR_CAT_TEMP);
     /* the sum of the gradients, then the result */
     tsr__emit_loss_in_passes(e, "log_softmax_backward", (struct tsr_tensor *[]){grad_out[0], p}, 2,
-                             grad_in, 1, 2);
+                             grad_in, 1, TSR_LOG_SOFTMAX_BACKWARD_PASSES);
     tsr_release(e, p);
 }
 

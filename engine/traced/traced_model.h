@@ -53,9 +53,9 @@ struct tsr_traced_op {
         uint64_t dims[TSR_TRACED_DIMS];
     } shapes[TSR_TRACED_SHAPES];
     tsr_dtype dtype;
-    bool causal;    /* attention: half of the FLOP is not computed */
-    double flops;   /* by the formula of a full one */
-    uint64_t bytes; /* of all arguments and results */
+    bool causal;                        /* attention: half of the FLOP is not computed */
+    double flops;                       /* by the formula of a full one */
+    uint64_t bytes_read, bytes_written; /* of distinct memory, once */
 };
 
 enum tsr_traced_event_kind {

@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "engine/ops/ops_common.h"
 #include "engine/traced/traced.h"
 
 enum shape_rule {
@@ -49,15 +50,9 @@ static const struct rule rules[] = {
     {"native_batch_norm_backward", TSR_OP_REDUCTION, ROWS},
     {"cudnn_batch_norm_backward", TSR_OP_REDUCTION, ROWS},
     {"_softmax", TSR_OP_SOFTMAX, ROWS},
-    {"_log_softmax", TSR_OP_SOFTMAX, ROWS},
     {"_softmax_backward_data", TSR_OP_SOFTMAX, ROWS},
-    {"_log_softmax_backward_data", TSR_OP_SOFTMAX, ROWS},
     {"embedding", TSR_OP_EMBEDDING, BY_BYTES},
     {"embedding_dense_backward", TSR_OP_EMBEDDING_BWD, BY_BYTES},
-    {"nll_loss_forward", TSR_OP_LOSS, BY_BYTES},
-    {"nll_loss_backward", TSR_OP_LOSS, BY_BYTES},
-    {"nll_loss2d_forward", TSR_OP_LOSS, BY_BYTES},
-    {"nll_loss2d_backward", TSR_OP_LOSS, BY_BYTES},
     {"sum", TSR_OP_REDUCTION, ROWS},
     {"mean", TSR_OP_REDUCTION, ROWS},
     {"amax", TSR_OP_REDUCTION, ROWS},
@@ -67,6 +62,20 @@ static const struct rule rules[] = {
     {"linalg_vector_norm", TSR_OP_REDUCTION, ROWS},
     {"cumsum", TSR_OP_REDUCTION, ROWS},
     {"logsumexp", TSR_OP_REDUCTION, ROWS},
+};
+
+/* Kernels of a cross-entropy: their names in built-in models, and how often they read their first
+ * argument where its rows are long. */
+static const struct loss {
+    const char *name, *kernel;
+    unsigned passes;
+} losses[] = {
+    {"_log_softmax", "log_softmax", TSR_LOG_SOFTMAX_PASSES},
+    {"_log_softmax_backward_data", "log_softmax_backward", TSR_LOG_SOFTMAX_BACKWARD_PASSES},
+    {"nll_loss_forward", "nll_loss", 1},
+    {"nll_loss_backward", "nll_loss_backward", 1},
+    {"nll_loss2d_forward", "nll_loss", 1},
+    {"nll_loss2d_backward", "nll_loss_backward", 1},
 };
 
 /* Elements in, elements out: what they move is what they take. In order (bsearch by hand would save
@@ -335,8 +344,44 @@ static bool counts_for_mfu(uint8_t kind)
            kind == TSR_OP_GENERIC;
 }
 
+static bool same_shape(const struct tsr_traced_shape *a, const struct tsr_traced_shape *b)
+{
+    return a->n_dims == b->n_dims && !memcmp(a->dims, b->dims, a->n_dims * sizeof *a->dims);
+}
+
+/* Returns the name that the cost model has for an elementwise kernel. It takes a sum or product for
+ * one that repeats an operand when it reads little: that of a tensor with a number, or with itself,
+ * is not. */
+static const char *pointwise_name(const struct tsr_traced_op *op, const char *name)
+{
+    bool repeats = op->n_shapes > 1 && !same_shape(&op->shapes[0], &op->shapes[1]);
+    if (!strcmp(name, "_to_copy"))
+        return "cast";
+    if (!strcmp(name, "mul") && !repeats && op->bytes_read < op->bytes_written * 3 / 2)
+        return "mul_scalar";
+    if (!strcmp(name, "add") && !repeats && op->bytes_read < op->bytes_written * 3 / 2)
+        return "add_scalar";
+    return name;
+}
+
+static bool is_loss(const struct tsr_traced_op *op, struct tsr_work *w)
+{
+    for (size_t i = 0; i < sizeof losses / sizeof losses[0]; i++) {
+        if (strcmp(losses[i].name, w->name) || !rows(op, w))
+            continue;
+        uint64_t once = numel(&op->shapes[0]) * tsr_dtype_bytes(op->dtype);
+        w->op = TSR_OP_LOSS;
+        w->name = losses[i].kernel;
+        w->bytes_read += tsr__bytes_in_passes(once, w->dims[0], losses[i].passes) - once;
+        return true;
+    }
+    return false;
+}
+
 static void classify(const struct tsr_traced_op *op, struct tsr_work *w)
 {
+    if (is_loss(op, w))
+        return;
     for (size_t i = 0; i < sizeof rules / sizeof rules[0]; i++)
         if (!strcmp(rules[i].name, w->name) && fill_dims(op, rules[i].shapes, w)) {
             w->op = rules[i].kind;
@@ -344,6 +389,7 @@ static void classify(const struct tsr_traced_op *op, struct tsr_work *w)
         }
     if (is_listed(pointwise, w->name)) {
         w->op = TSR_OP_POINTWISE;
+        w->name = pointwise_name(op, w->name);
         w->dims[0] = 1;
         w->dims[1] = op->n_shapes ? numel(&op->shapes[0]) : 1;
         return;
@@ -357,8 +403,8 @@ bool tsr__traced_work(struct tsr_arena *arena, const struct tsr_traced_op *op, s
     *w = (struct tsr_work){.dtype = (uint8_t)op->dtype,
                            .name = short_name(arena, op->name),
                            .flops = op->flops > 0 ? op->flops : 0,
-                           .bytes_read = op->bytes - op->bytes / 2,
-                           .bytes_written = op->bytes / 2};
+                           .bytes_read = op->bytes_read,
+                           .bytes_written = op->bytes_written};
     if (!w->name)
         return false;
     classify(op, w);

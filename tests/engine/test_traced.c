@@ -90,7 +90,8 @@ static const struct tsr_traced_op ops[] = {{.name = "aten.mul.Tensor",
                                             .n_shapes = 1,
                                             .shapes = {{1, {6}}},
                                             .dtype = TSR_F32,
-                                            .bytes = 48}};
+                                            .bytes_read = 24,
+                                            .bytes_written = 24}};
 static const bool hooked[] = {true, true};
 
 static struct tsr_traced_model model_by_hand(void)

@@ -1,5 +1,5 @@
-"""FLOP and bytes of convolutions of random shapes: PyTorch's own counter, which is right for one group
-only, over each group alone; and hand sums."""
+"""FLOP and bytes of operators. Convolutions of random shapes against PyTorch's own counter, which is right for one
+group only, over each group alone; the others against hand sums."""
 
 import math
 import random
@@ -15,7 +15,7 @@ CASES = 300
 
 
 class Calls(TorchDispatchMode):
-    """[(operator, FLOP, bytes, output_mask), ...] of the convolutions that run."""
+    """[(operator, FLOP, (bytes read, written), output_mask), ...] of the convolutions that run."""
 
     def __init__(self):
         super().__init__()
@@ -88,10 +88,10 @@ class Convolutions(unittest.TestCase):
                 self.assertEqual(forward_flops, 2 * macs * case.groups)
                 self.assertEqual(flops, sum(case.grads) * forward_flops)
                 self.assertEqual(list(mask[:2]), list(case.grads))
-                self.assertEqual(forward_bytes, size(inputs, filters, bias, output))
-                of_input = size(filters, inputs) if case.grads[0] else 0
-                of_filter = size(inputs, filters, bias) if case.grads[1] else 0
-                self.assertEqual(moved, size(output) + of_input + of_filter)
+                self.assertEqual(forward_bytes, (size(inputs, filters, bias), size(output)))
+                read = size(output, filters if case.grads[0] else None, inputs if case.grads[1] else None)
+                grads = [x for x in (inputs, filters, bias) if x is not None and x.requires_grad]
+                self.assertEqual(moved, (read, size(*grads)))
             grouped += case.groups > 1
         self.assertGreater(grouped, CASES // 3)
 
@@ -102,6 +102,53 @@ class Convolutions(unittest.TestCase):
             output = F.conv1d(inputs, filters, padding=3, groups=4096)
             output.backward(torch.empty_like(output))
         self.assertEqual([flops for _, flops, _, _ in calls.found], [134316032, 268632064])
+
+
+class Bytes(unittest.TestCase):
+    """Bytes read and written by one call on float32 of 6 x 8, which is 192 bytes, or on parts of it."""
+
+    def moved(self, call, operator):
+        class Last(TorchDispatchMode):
+            def __torch_dispatch__(mode, func, types, args=(), kwargs=None):
+                output = func(*args, **(kwargs or {}))
+                mode.found[func.overloadpacket.__name__] = bytes_of(func, args, kwargs or {}, output)
+                return output
+        with Last() as last:
+            last.found = {}
+            call()
+        return last.found[operator]
+
+    def test_against_hand_sums(self):
+        def make(*shape, dtype=torch.float32):
+            return torch.empty(shape, dtype=dtype, device="meta")
+        x, y, row, many = make(6, 8), make(6, 8), make(8), make(8).expand(6, 8)
+        ids, labels, table = make(3, dtype=torch.int64), make(6, dtype=torch.int64), make(100, 8)
+        logits = make(6, 8).requires_grad_()
+        cases = [
+            ("two operands", "mul", lambda: x * y, (384, 192)),
+            ("one repeated operand", "mul", lambda: x * row, (192 + 32, 192)),
+            ("an expanded operand", "mul", lambda: x * many, (192 + 32, 192)),
+            ("a number", "mul", lambda: x * 2, (192, 192)),
+            ("a tensor with itself", "mul", lambda: x * x, (192, 192)),
+            ("a transposed operand", "add", lambda: x + make(8, 6).t(), (384, 192)),
+            ("in place", "add_", lambda: x.add_(y), (384, 192)),
+            ("in place, with itself", "mul_", lambda: x.mul_(x), (192, 192)),
+            ("into a given result", "mul", lambda: torch.mul(x, y, out=make(6, 8)), (384, 192)),
+            ("a copy", "copy_", lambda: x.copy_(y), (192, 192)),
+            ("a fill", "fill_", lambda: x.fill_(1), (0, 192)),
+            ("a cast", "_to_copy", lambda: x.bfloat16(), (192, 96)),
+            ("lists", "_foreach_add_", lambda: torch._foreach_add_([x, x], [y, row]), (192 * 2 + 32, 192)),
+            ("a look-up", "embedding", lambda: F.embedding(ids, table), (3 * 32 + 24, 3 * 32)),
+            ("chosen rows", "index", lambda: table[ids], (3 * 32 + 24, 3 * 32)),
+            ("rows that are set", "index_put_", lambda: table.index_put_([ids], make(3, 8)),
+             (2 * (3 * 32 + 24), 3 * 32 + 24)),
+            ("a loss", "nll_loss_forward", lambda: F.nll_loss(x, labels), (8 + 48, 8)),
+            ("a loss's gradient", "nll_loss_backward",
+             lambda: F.nll_loss(logits * 1, labels).backward(make()), (4 + 48 + 4, 192)),
+        ]
+        for what, operator, call, wanted in cases:
+            with self.subTest(what):
+                self.assertEqual(self.moved(call, operator), wanted)
 
 
 if __name__ == "__main__":

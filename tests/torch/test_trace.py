@@ -230,6 +230,25 @@ class Shell(unittest.TestCase):
         self.assertEqual(standin.check()[1], [])
 
 
+class Times(unittest.TestCase):
+    """Operators of a trace are priced as the kernels of the built-in model that they are."""
+
+    def test_a_traced_llama_takes_as_long_as_the_built_in_one(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made = tessera.trace(f"{HERE}/llama.py:llama_8b_2_layers", batch=1, seq=4096)
+            made.save(os.path.join(folder, "llama.trace"))
+            took = {}
+            for name, model in (("traced", "trace: llama.trace"),
+                                ("built-in", "name: llama-3.1-8b, layers: 2, names: hf")):
+                path = os.path.join(folder, f"{name}.yaml")
+                with open(path, "w", encoding="utf-8") as f:
+                    f.write(f"model: {{{model}}}\ncluster: dgx-h100-1\nbatch: 1\nseq: 4096\nstrategies: {{fsdp: {{}}}}\n")
+                done = subprocess.run([os.environ["TESSERA"], "compare", path, "--format", "json"], text=True,
+                                      stdout=subprocess.PIPE, check=True)
+                took[name] = json.loads(done.stdout)["rows"][0]["compute_s"]
+        self.assertAlmostEqual(took["traced"] / took["built-in"], 1.0, delta=0.01)
+
+
 class Golden(unittest.TestCase):
     """Traces that are kept for the C side's tests are what the tracer makes today."""
 

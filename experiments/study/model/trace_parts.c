@@ -187,10 +187,22 @@ static tsr_status read_op_shape(const struct tsr__trace_at *at, const json_t *sh
     return TSR_OK;
 }
 
+/* Bytes read and bytes written. Files of 2026-11 and before have their sum alone: half of it counts
+ * as read. */
+static tsr_status read_op_bytes(const struct tsr__trace_at *at, struct tsr_traced_op *out)
+{
+    TSR_TRY(tsr__trace_u64(at, json_array_get(at->value, 4), 0, MOST_BYTES, &out->bytes_read));
+    if (json_array_size(at->value) > 5)
+        return tsr__trace_u64(at, json_array_get(at->value, 5), 0, MOST_BYTES, &out->bytes_written);
+    out->bytes_written = out->bytes_read / 2;
+    out->bytes_read -= out->bytes_written;
+    return TSR_OK;
+}
+
 static tsr_status read_op(const struct tsr__trace_at *at, struct tsr_traced_op *out)
 {
     const char *name = NULL, *dtype = NULL;
-    TSR_TRY(tsr__trace_list_of(at, at->value, 5, 5));
+    TSR_TRY(tsr__trace_list_of(at, at->value, 5, 6));
     TSR_TRY(tsr__trace_text(at, json_array_get(at->value, 0), false, &name));
     split_name(out, (char *)(uintptr_t)name);
     const json_t *shapes = json_array_get(at->value, 1);
@@ -205,7 +217,7 @@ static tsr_status read_op(const struct tsr__trace_at *at, struct tsr_traced_op *
     if (!json_is_integer(flops) || json_integer_value(flops) < -1)
         return tsr__trace_wrong(at, flops, "FLOP, or -1: not known");
     out->flops = (double)json_integer_value(flops);
-    return tsr__trace_u64(at, json_array_get(at->value, 4), 0, MOST_BYTES, &out->bytes);
+    return read_op_bytes(at, out);
 }
 
 static tsr_status read_ops(struct part *p, const json_t *items)

@@ -83,8 +83,8 @@ class _Instances:
 
 def content(made_by, model, tables, writer, variants):
     result = {"tessera_trace": VERSION, "made_by": made_by, "model": model, "variants": variants, **tables,
-              "ops": [[name, [list(s) for s in shapes], dtype, flops, size]
-                      for name, shapes, dtype, flops, size in writer.ops],
+              "ops": [[name, [list(s) for s in shapes], dtype, *numbers]
+                      for name, shapes, dtype, *numbers in writer.ops],
               "segments": [list(s) for s in writer.segments], "classes": writer.classes}
     hashed = {k: v for k, v in result.items() if k != "made_by"}
     text = json.dumps(hashed, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

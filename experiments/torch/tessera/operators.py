@@ -58,14 +58,55 @@ def tensors(*values):
     return [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
 
 
+# What overwrites its first argument without reading it.
+OVERWRITES = {"copy_", "zero_", "fill_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_",
+              "_foreach_copy_", "_foreach_zero_"}
+# What reads of its first argument the elements that it returns; a loss's are one per label.
+LOOKS_UP = {"embedding", "index", "index_select", "gather", "nll_loss_forward", "nll_loss2d_forward"}
+# What changes of its first argument the elements that the others stand for.
+SCATTERS = {"scatter_", "scatter_add_", "scatter_reduce_", "index_put_", "_index_put_impl_", "index_add_",
+            "index_copy_", "index_fill_"}
+LOSS_BACKWARDS = {"nll_loss_backward", "nll_loss2d_backward"}
+
+
+def distinct_bytes(*values):
+    """Returns the bytes of memory that tensors cover: what an expanded one repeats counts once, as does a tensor
+    that is there twice."""
+    sizes = {}
+    for x in tensors(values):
+        elements = math.prod(n for n, stride in zip(x.shape, x.stride()) if stride)
+        place = (x.untyped_storage()._cdata, x.storage_offset(), tuple(x.shape), x.stride())
+        sizes[place] = elements * x.element_size()
+    return sum(sizes.values())
+
+
+def arguments_of(func, args, kwargs):
+    """Returns pairs of an argument in the operator's schema and its value."""
+    schema = func._schema.arguments
+    return [*zip(schema, args), *((a, kwargs[a.name]) for a in schema if a.name in kwargs)]
+
+
 def bytes_of(func, args, kwargs, output):
-    """Returns the bytes of all arguments and results. A convolution's backward reads the filter for the gradient of the
-    input only, and the input for that of the filter."""
-    used = tensors(args, kwargs, output)
-    if func.overloadpacket.__name__ in CONVOLUTIONS_BACKWARD:
+    """Returns the bytes that a call reads and those that it writes. A convolution's backward reads the filter for
+    the gradient of the input only, and the input for that of the filter."""
+    name = func.overloadpacket.__name__
+    given = arguments_of(func, args, kwargs)
+    changed = [value for a, value in given if a.alias_info and a.alias_info.is_write]
+    read = [value for a, value in given if not a.is_out]
+    written = distinct_bytes(changed, output)
+    if name in CONVOLUTIONS_BACKWARD:
         wanted = argument(func, args, kwargs, "output_mask")
-        used = tensors(args[0], args[2] if wanted[0] else (), args[1] if wanted[1] else (), output)
-    return sum(x.numel() * x.element_size() for x in used)
+        read = [args[0], args[2] if wanted[0] else (), args[1] if wanted[1] else ()]
+    elif name in OVERWRITES:
+        read = read[1:]
+    elif name in LOOKS_UP:
+        return min(distinct_bytes(read[0]), written) + distinct_bytes(read[1:]), written
+    elif name in SCATTERS:
+        others = distinct_bytes(read[1:])
+        return min(distinct_bytes(read[0]), others) + others, min(written, others)
+    elif name in LOSS_BACKWARDS:
+        read = [read[0], *read[2:]]
+    return distinct_bytes(read), written
 
 
 def grouped_product_flops(a, b):
@@ -267,7 +308,7 @@ class Operators(TorchDispatchMode):
             used = inputs + outputs
             row = (name_of(func, args), tuple(tuple(x.shape) for x in inputs),
                    str(used[0].dtype).removeprefix("torch.") if used else "",
-                   flops_of(func, args, kwargs, output), bytes_of(func, args, kwargs, output))
+                   flops_of(func, args, kwargs, output), *bytes_of(func, args, kwargs, output))
         parameters = sorted({self.parameters[a] for a in read if a in self.parameters})
         if row and parameters and self.module.in_forward():
             self.watch.reads(parameters, str(func))
