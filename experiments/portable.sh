@@ -4,15 +4,17 @@
 # that it ships: an archive that unpacks anywhere and runs on any x86-64 Linux. What cannot be part of such a program is
 # left out, which is said here and by the program.
 #
-# Usage: experiments/portable.sh [--sources DIR] [--out DIR] [--here]
+# Usage: experiments/portable.sh [--sources DIR] [--out DIR] [--here] [--wheel]
 #   --sources DIR  take the source archives from there, and nothing from the network
 #   --out DIR      where everything is made (build-portable); the archive is DIR/tessera-VERSION-x86_64.tar.gz
 #   --here         for this machine and those like it: the C library is the machine's, and OpenBLAS, oneDNN and (from
 #                  PKG_CONFIG_PATH) PMIx are used where they are
+#   --wheel        the Python package with that program in it, too: DIR/tessera-VERSION-py3-none-manylinux_2_X_x86_64.whl
 #   --list         the source archives, their checksums and addresses
 #   --digest       what the archive is recognised by: the checksum of the sources of tessera
-# Needs C and C++ compilers, cmake, make, pkg-config and Boost's headers; without --sources, curl or wget. Started again, it
-# goes on where it was interrupted. Environment: TSR_JOBS. Exit status: 0, 1 a step failed, 2 something is missing or wrong.
+# Needs C and C++ compilers, cmake, make, pkg-config and Boost's headers; without --sources, curl or wget; for --wheel, a
+# Python with setuptools and wheel, and objdump. Started again, it goes on where it was interrupted. Environment: TSR_JOBS, PYTHON
+# (python3). Exit status: 0, 1 a step failed, 2 something is missing or wrong.
 set -euo pipefail
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
@@ -58,7 +60,7 @@ digest() {
 
 # ---- options ----------------------------------------------------------------------------------
 
-from='' out=$top/build-portable here=''
+from='' out=$top/build-portable here='' wheel='' python=${PYTHON:-python3}
 while [ $# -gt 0 ]; do
     case $1 in
     --sources | --out)
@@ -67,6 +69,7 @@ while [ $# -gt 0 ]; do
         shift
         ;;
     --here) here=-here ;;
+    --wheel) wheel=yes ;;
     --list)
         each list_one
         exit 0
@@ -79,7 +82,7 @@ while [ $# -gt 0 ]; do
         sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
         exit 0
         ;;
-    *) fail 2 "found $1; allowed: --sources DIR, --out DIR, --here, --list, --digest, --help" ;;
+    *) fail 2 "found $1; allowed: --sources DIR, --out DIR, --here, --wheel, --list, --digest, --help" ;;
     esac
     shift
 done
@@ -100,6 +103,12 @@ cd "$work" # some of what runs leaves files where it stands
 for tool in cc c++ ar cmake make pkg-config tar gzip bzip2 sha256sum readelf; do
     command -v $tool >/dev/null || fail 2 "no $tool; it is needed to build"
 done
+if [ -n "$wheel" ]; then
+    command -v objdump >/dev/null || fail 2 "no objdump; --wheel needs it"
+    "$python" -c 'import setuptools, pip, wheel
+assert int(setuptools.__version__.split(".")[0]) >= 61' 2>>"$log" ||
+        fail 2 "$python has no pip, setuptools of 61 or later, and wheel, which --wheel needs; another one: PYTHON=PATH"
+fi
 try=$(mktemp -d)
 trap 'rm -rf "$try"' EXIT
 printf '#include <boost/intrusive/list.hpp>\nint main() { return 0; }\n' >"$try/boost.cpp"
@@ -296,7 +305,22 @@ pack() {
     tar -C "$out/stage" --sort=name --owner=0 --group=0 --numeric-owner -cf - "$name" | gzip -9n >"$archive.new"
     mv "$archive.new" "$archive"
     say "made $archive: $(stat -c %s "$archive") bytes, the program in it $(stat -c %s "$out/stage/$name/bin/tessera") bytes"
+    [ -z "$wheel" ] || pack_wheel "$out/stage/$name"
     rm -rf "$out/stage"
+}
+
+# pack_wheel FOLDER: the Python package, with program and data of FOLDER in it.
+pack_wheel() {
+    local made
+    cp -r "$top/experiments/torch" "$out/stage/torch"
+    rm -rf "$out/stage/torch/build" "$out"/stage/torch/*.egg-info "$out"/stage/torch/tessera/*.so
+    run env TESSERA_NATIVE="$1" "$python" -m pip wheel --quiet --no-deps --no-build-isolation --no-index \
+        --wheel-dir "$out/stage/wheel" "$out/stage/torch"
+    made=$(find "$out/stage/wheel" -name 'tessera-*.whl')
+    [ -n "$here" ] || [[ $made == *-py3-none-manylinux_2_*_x86_64.whl ]] || fail 1 "${made##*/}: a part of it needs other libraries than glibc"
+    rm -f "$out"/tessera-*.whl
+    mv "$made" "$out/"
+    say "made $out/${made##*/}: $(stat -c %s "$out/${made##*/}") bytes"
 }
 
 [ -z "$from" ] || say "source archives: those of $from; nothing is fetched"

@@ -1,5 +1,5 @@
-"""The C program that does all predicting: named by $TESSERA, in PATH, or in the build folder of the
-checkout that this package lies in."""
+"""The C program that does all predicting: named by $TESSERA, in the package itself (a wheel carries it), in PATH, or in the
+build folder of the checkout that this package lies in."""
 
 import os
 import shutil
@@ -10,12 +10,17 @@ from pathlib import Path
 from .errors import Refused
 
 
+CARRIED = Path(__file__).resolve().parent / "native" / "bin" / "tessera"
+
+
 def find():
     named = os.environ.get("TESSERA")
     if named:
         if not os.access(named, os.X_OK):
             raise Refused(f"TESSERA={named}: no such program")
         return named
+    if os.access(CARRIED, os.X_OK):
+        return str(CARRIED)
     found = shutil.which("tessera")
     built = Path(__file__).resolve().parents[3] / "build" / "tessera"
     if found:
@@ -23,6 +28,15 @@ def find():
     if os.access(built, os.X_OK):
         return str(built)
     raise Refused("the program tessera is not in PATH and not built; name it with TESSERA=PATH")
+
+
+def main():
+    """The command `tessera` of a wheel: this process becomes the program."""
+    try:
+        os.execv(CARRIED, ["tessera", *sys.argv[1:]])
+    except OSError as error:
+        print(f"tessera: {CARRIED}: {error.strerror}; install the package again", file=sys.stderr)
+        return 2
 
 
 def run(arguments):
