@@ -80,6 +80,37 @@ static void put_fsdp1(const struct tsr_code_job *c, struct tsr_code_text *to)
     tsr_code_add(to, "  fsdp_use_orig_params: true\n");
 }
 
+/* Accelerate separates names by commas and looks them up as classes: what is no name is none. */
+static bool is_new_class(const struct tsr_modules *blocks, size_t i)
+{
+    const char *name = tsr_module_type_name(blocks->items[i]);
+    if (!tsr_code_is_name(name, strlen(name)))
+        return false;
+    for (size_t k = 0; k < i; k++)
+        if (!strcmp(tsr_module_type_name(blocks->items[k]), name))
+            return false;
+    return true;
+}
+
+/* Names the classes of the blocks. Without them Accelerate takes the model's _no_split_modules, and
+ * wraps nothing where the model has none. */
+static void put_classes(const struct tsr_modules *blocks, struct tsr_code_text *to)
+{
+    char names[1024] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < blocks->n; i++) {
+        const char *name = tsr_module_type_name(blocks->items[i]);
+        if (is_new_class(blocks, i) && used + strlen(name) + 2 < sizeof names)
+            used +=
+                (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? "," : "", name);
+    }
+    if (!used)
+        return;
+    tsr_code_add(to, "  fsdp_transformer_layer_cls_to_wrap: ");
+    tsr_code_add_literal(to, names);
+    tsr_code_add(to, "\n");
+}
+
 static void put_fsdp(const struct tsr_code_job *c, const struct tsr_modules *blocks,
                      struct tsr_code_text *to)
 {
@@ -96,11 +127,8 @@ static void put_fsdp(const struct tsr_code_job *c, const struct tsr_modules *blo
         tsr_code_add(to, "  fsdp_reshard_after_forward: %s\n",
                      reshard_of(c, has_tail(c, blocks), &exact));
     tsr_code_add(to, "  fsdp_state_dict_type: SHARDED_STATE_DICT\n");
-    if (!whole && blocks->n && s->model_impl == TSR_IMPL_TRANSFORMERS) {
-        tsr_code_add(to, "  fsdp_transformer_layer_cls_to_wrap: ");
-        tsr_code_add_literal(to, tsr_module_type_name(blocks->items[0]));
-        tsr_code_add(to, "\n");
-    }
+    if (!whole && (c->job->model.trace || s->model_impl == TSR_IMPL_TRANSFORMERS))
+        put_classes(blocks, to);
     tsr_code_add(to, "  fsdp_version: %d\n", s->api == TSR_API_FSDP1 ? 1 : 2);
 }
 
@@ -155,6 +183,10 @@ static void put_differences(const struct tsr_code_job *c, const struct tsr_modul
         tsr_code_comment(to, "# ", 2,
                          "Not said: fsdp1.limit_all_gathers=false: limit_all_gathers of "
                          "FullyShardedDataParallelPlugin, in the program.");
+    if (s->api == TSR_API_DDP && s->param)
+        tsr_code_comment(to, "# ", 2,
+                         "Not said: precision beside api: ddp: Accelerate computes under autocast, "
+                         "in mixed_precision, and keeps weights and gradients in float32.");
     if (!s->ckpt_every || s->api != TSR_API_DDP)
         return;
     tsr_code_comment(to, "# ", 2,

@@ -293,13 +293,14 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
         snprintf(out[used++], 256, "mesh: %u of the %llu GPUs of cluster %s; %llu of them are idle",
                  job->world, (unsigned long long)(job->cluster.nodes * per_node), job->cluster.name,
                  (unsigned long long)(job->cluster.nodes * per_node - job->world));
-    static const char *const keys[] = {"attention", "gqa_repeat", "attention_unpad"};
+    static const char *const keys[] = {"attention", "gqa_repeat", "attention_unpad", "seq"};
     const char *allowed;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (tsr_setting_at(job->settings, keys[i]) && tsr_model_ignores(job, keys[i], &allowed) &&
             used < n)
-            snprintf(out[used++], 256, "model %s does not read %s, but for %s", m->name, keys[i],
-                     allowed);
+            snprintf(out[used++], 256, "model %s does not read %s%s%s", m->name, keys[i],
+                     strcmp(allowed, "no such key") ? ", but for " : "",
+                     strcmp(allowed, "no such key") ? allowed : "");
     if (tsr_decays_nothing(job) && decay_is_seen(job) && used < n)
         snprintf(out[used++], 256, "%s", tsr_decays_nothing_words);
     return used;

@@ -223,6 +223,10 @@ bool tsr_model_ignores(const struct tsr_job *job, const char *key, const char **
         *allowed = traced < 0 ? "no such key" : tsr_words_attention[traced];
         return traced < 0 ? is_one : s->attention != (unsigned)traced;
     }
+    if (!strcmp(key, "seq")) {
+        *allowed = "no such key";
+        return m->variant && !m->variant->seq;
+    }
     *allowed = "false";
     if (!strcmp(key, "gqa_repeat"))
         return s->gqa_repeat && m->family != TSR_FAMILY_LLAMA;
@@ -239,9 +243,12 @@ static tsr_status check_model(const struct tsr_job *job, size_t key)
     if (!tsr_model_ignores(job, tsr_keys[key].name, &allowed) ||
         !is_mistake(job->experiment, job->strategy, key, source, NULL))
         return TSR_OK;
-    return tsr_node_error(job->settings->from[key],
-                          "%s: found %s, which model %s does not read; allowed: %s",
-                          tsr_keys[key].name, shown(job, key, found), job->model.name, allowed);
+    /* The settings have the sizes of the trace by now, the node has what was given. */
+    const struct tsr_yaml_node *at = job->settings->from[key];
+    bool is_traced = job->model.family == TSR_FAMILY_TRACED;
+    return tsr_node_error(
+        at, "%s: found %s, which model %s does not read; allowed: %s", tsr_keys[key].name,
+        is_traced ? tsr__node_show(at, found) : shown(job, key, found), job->model.name, allowed);
 }
 
 tsr_status tsr_check_reads(const struct tsr_job *job)
