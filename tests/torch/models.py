@@ -1,8 +1,10 @@
 """Small models for the tests: each function makes (model, batch, loss function)."""
 
 import os
+import random
 import signal
 
+import numpy
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -120,6 +122,46 @@ class Shared(nn.Module):
         for block in self.blocks:
             x = block(x)
         return self.last(x)
+
+
+class Chance(nn.Module):
+    """Leaves out a block where a number that the host draws is small; with `least` 0 it never is."""
+
+    def __init__(self, draw, least):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block("ok") for _ in range(6))
+        self.chooser, self.first = Chooser(draw, least), nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = block(x) if self.chooser(x) else x
+        return x
+
+
+class Chooser(nn.Module):
+    def __init__(self, draw, least):
+        super().__init__()
+        self.draw, self.least = draw, least
+
+    def forward(self, x):
+        return self.draw() >= self.least
+
+
+def chance_of_python():
+    return Chance(random.random, 0.5), {"x": torch.empty(8, WIDTH)}, loss
+
+
+def chance_of_numpy():
+    return Chance(numpy.random.rand, 0.5), {"x": torch.empty(8, WIDTH)}, loss
+
+
+def chance_of_torch():
+    return Chance(lambda: torch.rand([], device="cpu"), 0.5), {"x": torch.empty(8, WIDTH)}, loss
+
+
+def no_chance():
+    return Chance(lambda: random.random() + torch.rand([], device="cpu"), 0.0), {"x": torch.empty(8, WIDTH)}, loss
 
 
 def shared():

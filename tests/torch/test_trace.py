@@ -192,6 +192,12 @@ class Readbacks(unittest.TestCase):
             sizes.append(sum(e[0] == "alloc" for e in events(given)))
         self.assertGreater(sizes[1], sizes[0])
 
+    def test_chance_on_the_host_is_refused_where_it_decides(self):
+        for name in ("chance_of_python", "chance_of_numpy", "chance_of_torch"):
+            with self.subTest(name), self.assertRaisesRegex(tessera.Refused, "^chooser: draws random numbers on the host"):
+                trace(name)
+        self.assertGreater(len(events(trace("no_chance"))), 0)
+
     def test_routing_is_stated_and_no_expert_is_empty(self):
         tokens = {}
         for factor in (1.0, 2.0):

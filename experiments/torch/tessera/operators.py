@@ -275,6 +275,8 @@ class Operators(TorchDispatchMode):
             self.shadows.set(output, self.device.copied(args[0]))
         else:
             self.shadows.follow(func, args, kwargs, output)
+        if torch.Tag.nondeterministic_seeded in func.tags and any(x.device.type == "cpu" for x in tensors(output)):
+            self.module.drew.add(self.module())
         self._write(func, args, kwargs, output, before, after)
         return output
 

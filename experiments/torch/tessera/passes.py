@@ -33,7 +33,7 @@ class Running:
         self.numbers = {id(m): i for i, m in enumerate(tables.instances)
                         if not isinstance(m, CheckpointWrapper)}
         self.names, self.stack, self.changes, self.failed_in = tables.names, [], [], []
-        self.backward = False
+        self.backward, self.drew, self.host = False, set(), drawn()
         nn.modules.module.register_module_forward_pre_hook(self._enter)
         nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
 
@@ -46,8 +46,16 @@ class Running:
     def in_forward(self):
         return not self.backward   # a recomputation calls the block alone
 
+    def note_draws(self):
+        """Blames the innermost module that runs for random numbers that were drawn on the host since the last call."""
+        now = drawn()
+        if self.stack and now != self.host:
+            self.drew.add(self())
+        self.host = now
+
     def _enter(self, module, args):
         if id(module) in self.numbers:
+            self.note_draws()
             self.stack.append(self.numbers[id(module)])
             self.changes.append((device.position(), bool(self.stack)))
 
@@ -55,6 +63,7 @@ class Running:
         if id(module) in self.numbers:
             if sys.exc_info()[0] and not self.failed_in:
                 self.failed_in = list(self.stack)   # hooks run as the error goes up
+            self.note_draws()
             self.stack.pop()
             self.changes.append((device.position(), bool(self.stack)))
 
@@ -74,15 +83,16 @@ class GivenReads:
         return None if value is None else int(value).to_bytes(8, "little", signed=True)
 
 
-def run(source, choice, instrumented, hooked=None, answers=()):
-    """`choice` is one of the source's variants. Returns what happened, as plain data."""
+def run(source, choice, instrumented, hooked=None, answers=(), number=0):
+    """`choice` is one of the source's variants; `number` seeds what is drawn on the host. Returns what happened, as
+    plain data."""
     if not torch.cuda.is_available():
         raise Refused("this torch was built without CUDA, or the stand-in device is not loaded")
     torch.set_num_threads(1)
     sdpa(source.sdpa)
     torch.cuda.init()
     there = device.Device()
-    seed()
+    seed(0)
     job = source.prepare(choice)
     tables = job.tables
     pitfalls.check_model(tables)
@@ -114,6 +124,8 @@ def run(source, choice, instrumented, hooked=None, answers=()):
         mode = Operators(log, there, Shadows(source.load_factor), where, running, given, hooks.watch)
     for value in answers:
         there.answer(value)
+    if number:
+        seed(number)
     base = device.start_recording()
     gc.collect()
     gc.disable()
@@ -146,17 +158,25 @@ def run(source, choice, instrumented, hooked=None, answers=()):
     if instrumented:
         result |= {"casts": sorted([i, *what] for i, what in hooks.casts.items()), "reads": mode.reads,
                    "routed": mode.routed, "running": running.changes, "notes": sorted(hooks.notes),
+                   "drew": sorted(running.drew),
                    "cannot": {**hooks.watch.found, **pitfalls.ties(tables),
                               **pitfalls.without_forward(tables)}}
     return result
 
 
-def seed():
-    """What a model draws on the host (layers that are dropped, masks) is the same in every run."""
-    random.seed(0)
-    torch.manual_seed(0)
+def seed(number):
+    """What a model draws on the host (layers that are dropped, masks) is the same in every run with this number."""
+    random.seed(number)
+    torch.manual_seed(number)
     if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(0)
+        sys.modules["numpy"].random.seed(number)
+
+
+def drawn():
+    """The states of the generators of Python and numpy; that of torch is watched where its operators run."""
+    numpy = sys.modules.get("numpy")
+    _, words, place, *_ = numpy.random.get_state() if numpy else (0, b"", 0)
+    return random.getstate(), bytes(words), place
 
 
 def iteration(source, job, shells, mark, facts, running):

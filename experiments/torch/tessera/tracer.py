@@ -79,6 +79,7 @@ def hook(source, choice):
     plain = play(source, choice, seen["hooked"], seen)
     if not source.strict:
         return seen, plain, []
+    refuse_chance(source, choice, seen, plain)
     bare = allocations(source, choice, [0], seen)
     if contents(plain) == bare:
         return seen, plain, []
@@ -97,15 +98,29 @@ def hook(source, choice):
     return seen, plain, [] if wrapped == bare else [i for i in kept if i]
 
 
-def play(source, choice, hooked, seen):
+SEEDS = 1, 2, 3
+
+
+def refuse_chance(source, choice, seen, plain):
+    """Refuses a model that allocates other memory when random numbers of the host are others: no trace is right for
+    more than one step of it."""
+    if not seen["drew"] or all(allocations(source, choice, seen["hooked"], seen, number) == contents(plain)
+                               for number in SEEDS):
+        return
+    names = ", ".join(seen["names"][i] or "the model" for i in seen["drew"][:3])
+    raise Refused(f"{names}: draws random numbers on the host (random, numpy or torch on the CPU), and what is allocated "
+                  "depends on them: trace the model without (layerdrop=0, for example)")
+
+
+def play(source, choice, hooked, seen, number=0):
     answers = [value for _, _, value in seen["reads"]]
-    return in_process(passes.run, source, choice, False, hooked, answers)
+    return in_process(passes.run, source, choice, False, hooked, answers, number)
 
 
-def allocations(source, choice, hooked, seen):
+def allocations(source, choice, hooked, seen, number=0):
     """What a run with these hooks allocates, frees and finishes; None: it asks the device for other values."""
     try:
-        return contents(play(source, choice, sorted(hooked), seen))
+        return contents(play(source, choice, sorted(hooked), seen, number))
     except Refused:
         return None
 
