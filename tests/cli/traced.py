@@ -177,6 +177,11 @@ def files():
     changed("a backward in forward", lambda d: d["variants"][0]["iterations"][1].insert(3, ["pre_backward", 0, 0, 1, 0]))
     changed("an unknown mark", lambda d: d["variants"][0]["iterations"][1][3].__setitem__(0, "before"), "mark")
     changed("a mark without hooks", set_in("variants", 0, "conditions", "hooked", value=[0]), "hooks")
+    for asked, words in (([], "made_by.asked"), ({}, "made_by.asked"), ({"batch": 1, "seq": True, "options": []}, "true or false"),
+                         ({"batch": True, "seq": True, "options": [["--out", "x"]]}, "--blocks, --wrap"),
+                         ({"batch": True, "seq": True, "options": [["--wrap"]]}, "list"),
+                         ({"batch": True, "seq": True, "options": [["--wrap", "x"]] * 65}, "64")):
+        changed(f"asked for with {asked}", set_in("made_by", "asked", value=asked), words)
     changed("one iteration", lambda d: d["variants"][0]["iterations"].pop(), "variants")
 
 
@@ -186,9 +191,22 @@ BASE = {"title": "t", "cluster": "dgx-h100-1", "precision": {"param": "bf16", "r
         "strategies": {"fsdp": {"api": "fully_shard", "wrap": [{"modules": ["vit.layers.*"]}, {"modules": [""]}]}}}
 
 
+def asked(name, how=None, source="train.py:make", sizes=()):
+    """The trace, as if a function had been asked for it, and for other batches."""
+    document = load(name)
+    document["model"]["source"] = source
+    if how:
+        document["made_by"]["asked"] = how
+    document["variants"] += [dict(document["variants"][0], name=f"b{n}", batch=n) for n in sizes]
+    path = os.path.join(folder, name + ".trace")
+    with open(path, "wb") as f:
+        f.write(pack(document))
+    return path
+
+
 def experiment(change=None, name=NAME):
     document = copy.deepcopy(BASE)
-    document["model"] = {"trace": os.path.join(GOLDEN, name + ".trace")}
+    document["model"] = {"trace": asked(name)}
     document.update(change or {})
     path = os.path.join(folder, "study.yaml")
     with open(path, "w") as f:
@@ -211,8 +229,9 @@ def experiments():
     misfit("another dtype", {"precision": {"param": "none"}}, "precision.param", anew, "--dtype")
     misfit("weights in bf16", {"precision": {"master": "bf16", "param": "none"}}, "precision.master", "model.to(torch.bfloat16)")
     proposals()
-    misfit("another batch", {"batch": 3}, "batch: found 3", anew, "--batch 3")
-    misfit("another checkpointing", {"checkpoint": "full"}, anew, "--checkpoint full")
+    commands()
+    misfit("another batch", {"batch": 3}, "batch: found 3", anew, "--batch 8,3")
+    misfit("another checkpointing", {"checkpoint": "full"}, anew, "--checkpoint none,full")
     misfit("a choice that traces lack", {"checkpoint": 3}, "checkpoint", "allowed")
     misfit("a variant that is not there", {"model": {"trace": os.path.join(GOLDEN, NAME + ".trace"), "variant": "b9"}}, "b9")
     misfit("tensor parallelism", {"tp": 2}, "tp: found 2")
@@ -248,6 +267,38 @@ def experiments():
     for api in ("replicate", "hsdp"):
         status, out, err = run("check", experiment(both), "--strategy", api)
         check(f"check of {api}", status == 0 and "nothing found" in out, err or out)
+
+
+def commands():
+    """The command of a refusal makes the trace that serves, and nothing that was traced is lost."""
+    def said(what, trace, keys, *words, lacks=()):
+        path = write("asked.yaml", {"cluster": "dgx-h100-1", "model": {"trace": trace}, "precision": {"param": "bf16"},
+                                    "strategies": {"fsdp": {"wrap": "root"}}, **keys})
+        status, out, err = run("compare", path)
+        right = status == 2 and err.count("\n") == 1 and all(w in err for w in words) and not any(w in err for w in lacks)
+        check(what, right, err or out)
+    every = {"batch": True, "seq": False, "options": [["--blocks", "vit.layers.*"], ["--readback", "a b:item=3"]]}
+    here = os.path.join(folder, "train.py")
+    said("a recorded scenario", asked(NAME, source=NAME + ".json"), {"batch": 3}, "or another trace\n", lacks=["python -m"])
+    said("a function without batch", asked(NAME, {"batch": False, "seq": True, "options": []}), {"batch": 3},
+         "train.py:make has no parameter `batch`", lacks=["python -m"])
+    said("its file is elsewhere", asked(NAME, every), {"batch": 3}, "(where train.py is: python -m tessera trace train.py:make ")
+    open(here, "w").close()
+    tail = f"--blocks 'vit.layers.*' --readback 'a b:item=3' --dtype bf16 -o {NAME}-2.trace)\n"
+    said("all of it", asked(NAME, every, sizes=[16]), {"batch": 3}, f"(python -m tessera trace {here}:make --batch 8,16,3 {tail}")
+    said("checkpointing, too", asked(NAME, every, sizes=[16]), {"batch": 16, "checkpoint": "full"},
+         f"--batch 8,16 --checkpoint none,full {tail}")
+    with_wrap = dict(every, options=[["--wrap", "vit.layers.*"], ["--load-factor", "2.0"]])
+    said("another wrap", asked(NAME, with_wrap), {"strategies": {"fsdp": {"wrap": [{"modules": ["vit.layers.0.attention"]}, {"modules": [""]}]}}},
+         f"--batch 8 --load-factor 2.0 --wrap vit.layers.0.attention --dtype bf16 -o {NAME}-2.trace")
+    os.unlink(here)
+    at = os.getcwd()
+    os.chdir(folder)
+    for name in ("train.py", NAME + "-2.trace"):
+        open(name, "w").close()
+    said("files that are there", asked(NAME, every), {"batch": 3}, f"python -m tessera trace train.py:make --batch 8,3 ", f"-o {NAME}-3.trace")
+    os.unlink("train.py")
+    os.chdir(at)
 
 
 def proposals():

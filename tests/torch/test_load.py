@@ -6,11 +6,12 @@ import os
 import shlex
 import subprocess
 import tempfile
+import time
 import unittest
 from unittest import mock
 
 import tessera
-from tessera import program
+from tessera import cache, program
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden-bridge")
 SMALL = os.path.join(GOLDEN, "front-4ranks-reshard2.trace")
@@ -112,6 +113,30 @@ class Load(unittest.TestCase):
             self.assertEqual(words[0], "tessera")
             done = subprocess.run([program.find(), *words[1:]], capture_output=True, text=True, check=False)
             self.assertEqual(done.returncode, 0, row.command + "\n" + done.stderr)
+
+    def test_the_cache_of_plans_is_bounded(self):
+        root = os.path.join(self.folder.name, "cache", "tessera")
+        ages = {"0" * 16: 40, "1" * 16: 3, "2" * 16: 2, "3" * 16: 1, "plans-of-products": 400}
+        for name, days in ages.items():
+            os.makedirs(os.path.join(root, name))
+            with open(os.path.join(root, name, "model.trace"), "wb") as f:
+                f.write(bytes(1000))
+            os.utime(os.path.join(root, name), (time.time() - 86400 * days,) * 2)
+        os.symlink(os.path.join(root, "plans-of-products"), os.path.join(root, "4" * 16))
+        trace = tessera.load(SMALL)
+        mine = os.path.join(root, trace.hash[:16])
+        with mock.patch.dict(os.environ, XDG_CACHE_HOME=os.path.dirname(root)):
+            trace.compare("dgx-h100-1", {"root": {"wrap": "root"}})
+            self.assertEqual(sorted(os.listdir(root)), sorted([*list(ages)[1:], "4" * 16, os.path.basename(mine)]))
+            self.assertEqual(os.stat(mine).st_mode & 0o077, 0)
+            old, = (os.path.join(mine, name) for name in os.listdir(mine) if name.endswith(".yaml"))
+            os.utime(old, (1, 1))
+            with mock.patch.object(cache, "BYTES", cache.size(mine) + 2500):
+                trace.compare("dgx-h100-1", {"other": {"wrap": "root"}})
+        self.assertNotIn("1" * 16, os.listdir(root))
+        self.assertIn("2" * 16, os.listdir(root))
+        self.assertFalse(os.path.exists(old))
+        self.assertTrue(os.path.isfile(os.path.join(root, "plans-of-products", "model.trace")))
 
     def test_a_row_is_written_explained_and_drawn(self):
         with mock.patch.dict(os.environ, XDG_CACHE_HOME=self.folder.name):

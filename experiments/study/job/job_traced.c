@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "experiments/study/base/literals.h"
+#include "experiments/study/base/paths.h"
 #include "experiments/study/config/settings.h"
 #include "experiments/study/job/job.h"
 #include "experiments/study/model/trace_file.h"
@@ -41,65 +43,195 @@ static tsr_dtype effective(tsr_dtype dtype)
     return dtype == TSR_F32 ? TSR_DTYPE_NONE : dtype;
 }
 
-/* Appends the tracer's --wrap for a strategy's `wrap`; of blocks it needs none. Returns false if
- * there is no room. */
-static bool say_wrap(const struct tsr_settings *s, char *out, size_t size)
+/* Writes the tracer's --wrap for a strategy's `wrap`; of blocks it needs none. */
+static void put_wrap(FILE *f, const struct tsr_settings *s)
 {
-    size_t used = strlen(out);
     if (s->wrap.kind == TSR_WRAP_ROOT)
-        return (size_t)snprintf(out + used, size - used, " --wrap root") < size - used;
-    for (size_t i = 0; s->wrap.kind == TSR_WRAP_LIST && i < s->wrap.n_entries; i++) {
-        const struct tsr_wrap_entry *entry = &s->wrap.entries[i];
-        for (size_t k = 0; k < entry->n_modules; k++) {
-            char *pattern = *entry->modules[k] ? tsr_shell_text(entry->modules[k]) : NULL;
-            int n = pattern ? snprintf(out + used, size - used, " --wrap %s", pattern) : 0;
-            free(pattern);
-            if (n < 0 || (size_t)n >= size - used)
-                return false;
-            used += (size_t)n;
-        }
-    }
-    return true;
+        fputs(" --wrap root", f);
+    for (size_t i = 0; s->wrap.kind == TSR_WRAP_LIST && i < s->wrap.n_entries; i++)
+        for (size_t k = 0; k < s->wrap.entries[i].n_modules; k++)
+            if (*s->wrap.entries[i].modules[k]) {
+                fputs(" --wrap ", f);
+                tsr__put_word(f, s->wrap.entries[i].modules[k]);
+            }
 }
 
-/* Writes the command that traces what the keys ask for, as a shell reads it; one that has no room
- * is left without its options, since a cut would end inside of quotes. `wraps`: the modules that
- * the strategy wraps are part of it. */
-static void say_command(const struct tsr_job *job, bool wraps, char *out, size_t size)
+/* True if the strategy wraps modules by name that had no hooks when the model was traced. */
+static bool wraps_more(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
     const struct tsr_traced_file *t = job->model.trace;
-    const char *checkpoint = checkpoint_of(s), *dtype = torch_dtype((tsr_dtype)s->param);
+    for (size_t i = 0; s->wrap.kind == TSR_WRAP_LIST && i < s->wrap.n_entries; i++)
+        for (size_t k = 0; k < s->wrap.entries[i].n_modules; k++)
+            for (size_t m = 1; m < t->model.n_modules; m++)
+                if (!t->variants[0].hooked[m] &&
+                    tsr_glob(s->wrap.entries[i].modules[k], t->model.modules[m].name))
+                    return true;
+    return false;
+}
+
+/* Returns the batch (or sequence) of variant `i`; behind the last one, that of the strategy. 0:
+ * none. */
+static uint64_t size_at(const struct tsr_job *job, const char *key, size_t i)
+{
+    const struct tsr_traced_file *t = job->model.trace;
+    bool batch = !strcmp(key, "batch");
+    if (i < t->n_variants)
+        return batch ? t->variants[i].batch : t->variants[i].seq;
+    if (!tsr_setting_at(job->settings, key))
+        return 0;
+    return batch ? job->settings->batch : job->settings->seq;
+}
+
+/* Writes the option of `key` with the sizes that the trace has and the one that the strategy wants:
+ * the new trace serves the other strategies of the experiment, too. */
+static void put_sizes(FILE *f, const struct tsr_job *job, const char *key, bool takes)
+{
+    size_t n = job->model.trace->n_variants;
+    bool known = job->model.trace->was_asked, first = true;
+    if (known ? !takes : !size_at(job, key, n))
+        return;
+    for (size_t i = 0; i <= n; i++) {
+        uint64_t size = size_at(job, key, i);
+        bool seen = !size;
+        for (size_t k = 0; k < i && !seen; k++)
+            seen = size_at(job, key, k) == size;
+        if (seen)
+            continue;
+        if (first)
+            fprintf(f, " --%s ", key);
+        fprintf(f, "%s%llu", first ? "" : ",", (unsigned long long)size);
+        first = false;
+    }
+}
+
+/* Writes --checkpoint with what the trace has and what the strategy wants, unless that is `none`
+ * alone, which the tracer takes by itself. */
+static void put_checkpoints(FILE *f, const struct tsr_job *job)
+{
+    const struct tsr_traced_file *t = job->model.trace;
+    const char *wanted = checkpoint_of(job->settings), *kinds[5] = {NULL};
+    size_t n = 0;
+    for (size_t i = 0; i <= t->n_variants; i++) {
+        const char *kind = i < t->n_variants ? t->variants[i].checkpoint : wanted;
+        bool seen = !kind;
+        for (size_t k = 0; k < n && !seen; k++)
+            seen = !strcmp(kinds[k], kind);
+        if (!seen && n < 5)
+            kinds[n++] = kind;
+    }
+    for (size_t i = 0; i < n && (n > 1 || strcmp(kinds[0], "none") != 0); i++)
+        fprintf(f, "%s%s", i ? "," : " --checkpoint ", kinds[i]);
+}
+
+/* Writes the file that makes the model with the folder that it is in, which is this one or the
+ * trace's. Returns false if it is in neither: the command then runs in another folder. */
+static bool put_source(FILE *f, const struct tsr_job *job)
+{
+    const char *source = job->model.trace->source, *slash = strrchr(job->model.path, '/');
+    char file[TSR_FILE_BYTES], path[2 * TSR_FILE_BYTES];
+    int folder = slash ? (int)(slash + 1 - job->model.path) : 0;
+    snprintf(file, sizeof file, "%.*s", (int)(strrchr(source, ':') - source), source);
+    snprintf(path, sizeof path, "%.*s%s", folder, job->model.path, file);
+    bool beside = access(file, F_OK) != 0 && access(path, F_OK) == 0;
+    snprintf(path, sizeof path, "%.*s%s", beside ? folder : 0, job->model.path, source);
+    tsr__put_word(f, path);
+    return beside || access(file, F_OK) == 0;
+}
+
+/* Writes -o with a name that no file here has: the old trace, which other strategies may need,
+ * stays. */
+static void put_output(FILE *f, const struct tsr_job *job)
+{
+    char name[sizeof job->model.name + 24];
+    const char *dash = *job->model.name == '-' ? "./" : "";
+    for (unsigned i = 2; i < 1000; i++) {
+        snprintf(name, sizeof name, "%s%s-%u.trace", dash, job->model.name, i);
+        if (access(name, F_OK) != 0)
+            break;
+    }
+    fputs(" -o ", f);
+    tsr__put_word(f, name);
+}
+
+static void put_dtype(FILE *f, const struct tsr_job *job)
+{
+    const struct tsr_traced_file *t = job->model.trace;
     const char *autocast = t->n_variants ? t->variants[0].autocast : NULL;
-    if (autocast && effective((tsr_dtype)s->param) == TSR_DTYPE_NONE)
+    tsr_dtype param = (tsr_dtype)job->settings->param;
+    const char *dtype = torch_dtype(param);
+    if (autocast && effective(param) == TSR_DTYPE_NONE)
         dtype = tsr_dtype_parse(autocast) == TSR_F16 ? "autocast-fp16" : "autocast-bf16";
-    char more[512] = "";
-    if (tsr_setting_at(s, "batch"))
-        snprintf(more, sizeof more, " --batch %llu", (unsigned long long)s->batch);
-    if (tsr_setting_at(s, "seq"))
-        snprintf(more + strlen(more), sizeof more - strlen(more), " --seq %llu",
-                 (unsigned long long)s->seq);
-    if (checkpoint && strcmp(checkpoint, "none") != 0)
-        snprintf(more + strlen(more), sizeof more - strlen(more), " --checkpoint %s", checkpoint);
-    bool fits = !wraps || say_wrap(s, more, sizeof more);
-    char *source = fits ? tsr_shell_text(t->source) : NULL, *path = tsr_shell_text(job->model.path);
-    int n = source && path ? snprintf(out, size, "python -m tessera trace %s%s --dtype %s -o %s",
-                                      source, more, dtype, path)
-                           : -1;
-    if (n < 0 || (size_t)n >= size)
-        snprintf(out, size, "python -m tessera trace");
-    free(source);
-    free(path);
+    fprintf(f, " --dtype %s", dtype);
+}
+
+/* Writes the whole command. Returns whether it runs in the current folder. */
+static bool put_command(FILE *f, const struct tsr_job *job, bool wraps)
+{
+    const struct tsr_traced_file *t = job->model.trace;
+    fputs("python -m tessera trace ", f);
+    bool here = put_source(f, job);
+    put_sizes(f, job, "batch", t->takes_batch);
+    put_sizes(f, job, "seq", t->takes_seq);
+    put_checkpoints(f, job);
+    for (size_t i = 0; i < t->n_options; i++) {
+        if (wraps && !strcmp(t->options[i].name, "--wrap"))
+            continue;
+        fprintf(f, " %s ", t->options[i].name);
+        tsr__put_word(f, t->options[i].value);
+    }
+    if (wraps)
+        put_wrap(f, job->settings);
+    put_dtype(f, job);
+    put_output(f, job);
+    return here;
+}
+
+/* Writes " (COMMAND)", which traces what the keys ask for, as a shell reads it; "" if no command
+ * can, or if it has no room, since a cut would end inside of quotes. `wraps`: the modules that the
+ * strategy wraps are part of it. */
+static void say_command(const struct tsr_job *job, bool wraps, char *out, size_t size)
+{
+    const char *source = job->model.trace->source, *suffix = strstr(source, ".py:");
+    char *text = NULL;
+    size_t n = 0;
+    FILE *f = suffix && !strchr(source, '/') && !strchr(suffix + 4, ':') ? open_memstream(&text, &n)
+                                                                         : NULL;
+    *out = 0;
+    if (!f)
+        return;
+    bool here = put_command(f, job, wraps);
+    if (fclose(f) == 0 && text) {
+        int file = (int)(suffix + 3 - source);
+        int used = here ? snprintf(out, size, " (%s)", text)
+                        : snprintf(out, size, " (where %.*s is: %s)", file, source, text);
+        if (used < 0 || (size_t)used >= size)
+            *out = 0;
+    }
+    free(text);
+}
+
+/* True if the function that made the model is known to have no parameter for this size. */
+static bool has_one_size(const struct tsr_job *job, const char *key)
+{
+    const struct tsr_traced_file *t = job->model.trace;
+    return t->was_asked &&
+           ((!strcmp(key, "batch") && !t->takes_batch) || (!strcmp(key, "seq") && !t->takes_seq));
 }
 
 static tsr_status refuse(const struct tsr_job *job, const char *key, const char *found,
                          const char *allowed)
 {
     char command[640];
-    say_command(job, false, command, sizeof command);
+    if (has_one_size(job, key))
+        return tsr_node_error(tsr_job_at(job, key),
+                              "%s: found %s, model %s was traced with %s; allowed: that, or a "
+                              "trace of another function: %s has no parameter `%s`",
+                              key, found, job->model.name, allowed, job->model.trace->source, key);
+    say_command(job, wraps_more(job), command, sizeof command);
     return tsr_node_error(tsr_job_at(job, key),
                           "%s: found %s, model %s was traced with %s; "
-                          "allowed: that, or another trace (%s)",
+                          "allowed: that, or another trace%s",
                           key, found, job->model.name, allowed, command);
 }
 
@@ -123,8 +255,9 @@ static tsr_status refuse_variant(const struct tsr_job *job)
     const char *checkpoint = checkpoint_of(s);
     tsr_traced_file_list(job->model.trace, names, sizeof names);
     if (s->model_variant) {
-        snprintf(found, sizeof found, "%s", s->model_variant);
-        return refuse(job, "model.variant", found, tsr_show_line(names).text);
+        return tsr_node_error(tsr_job_at(job, "model.variant"),
+                              "model.variant: found %s; allowed: %s", s->model_variant,
+                              tsr_show_line(names).text);
     }
     if (!checkpoint)
         return tsr_node_error(tsr_job_at(job, "checkpoint.every"),
@@ -162,13 +295,12 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
     if (effective((tsr_dtype)s->param) != effective(traced))
         return refuse(job, "precision.param", torch_dtype((tsr_dtype)s->param),
                       v->param_dtype ? v->param_dtype : "none");
-    if (s->cast_inputs != v->cast_inputs)
-        return refuse(job, "precision.cast_inputs", s->cast_inputs ? "true" : "false",
-                      v->cast_inputs ? "true" : "false");
     const struct {
         const char *key, *allowed;
         bool found;
-    } misfits[] = {{"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
+    } misfits[] = {{"precision.cast_inputs", v->cast_inputs ? "true" : "false",
+                    s->cast_inputs != v->cast_inputs},
+                   {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
                    {"dialect", "eager", s->dialect != TSR_DIALECT_EAGER},
                    {"tp", "1", s->tp > 1},
                    {"loss.chunks", "1", s->loss_chunks > 1},
@@ -242,7 +374,7 @@ tsr_status tsr_job_refuse_wrap(const struct tsr_job *job, tsr_status status)
     say_command(job, true, command, sizeof command);
     return tsr_node_error(tsr_job_at(job, "wrap"),
                           "strategy %s: wrap: found that %s; allowed: other modules, or another "
-                          "trace (%s)",
+                          "trace%s",
                           job->strategy->name, text, command);
 }
 

@@ -129,6 +129,7 @@ static tsr_status check_variants(const struct tsr__trace_reader *r)
 static tsr_status read_root(const struct tsr__trace_reader *r, const json_t *root)
 {
     TSR_TRY(read_head(r, root));
+    TSR_TRY(tsr__trace_read_asked(r, root));
     TSR_TRY(tsr__trace_read_parts(r, root));
     TSR_TRY(read_blocks(r, json_object_get(json_object_get(root, "model"), "blocks")));
     TSR_TRY(tsr__trace_read_variants(r, root));

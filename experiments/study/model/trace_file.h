@@ -27,6 +27,12 @@ struct tsr_trace_variant {
     struct tsr_traced_steps plain[2], instrumented[2];
 };
 
+/* An option of `python -m tessera trace` that the trace was made with, other than sizes,
+ * checkpointing and dtype: a command that traces the model again repeats it. */
+struct tsr_trace_option {
+    const char *name, *value; /* "--blocks", "model.layers.*" */
+};
+
 /* Owns its memory. `model` is complete but for what belongs to a variant. */
 struct tsr_traced_file {
     struct tsr_arena arena;
@@ -38,6 +44,10 @@ struct tsr_traced_file {
     size_t n_variants;
     struct tsr_trace_variant *variants;
     uint64_t n_elements; /* of all parameters */
+    /* How it was asked for (made_by.asked). Files without that leave all of it 0. */
+    bool was_asked, takes_batch, takes_seq; /* takes: the function has a parameter of this name */
+    size_t n_options;
+    const struct tsr_trace_option *options;
 };
 
 /* Reads and checks all of it: keys, types, limits, the hash, and every variant

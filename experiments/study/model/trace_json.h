@@ -55,6 +55,8 @@ unsigned tsr__torch_dtype_bytes(const char *name);
 
 /* trace_parts.c: modules, parameters, kernels, segments; into trace->model. */
 tsr_status tsr__trace_read_parts(const struct tsr__trace_reader *r, const json_t *root);
+/* trace_asked.c: made_by.asked, if it is there. */
+tsr_status tsr__trace_read_asked(const struct tsr__trace_reader *r, const json_t *root);
 /* trace_variants.c: into trace->variants. */
 tsr_status tsr__trace_read_variants(const struct tsr__trace_reader *r, const json_t *root);
 

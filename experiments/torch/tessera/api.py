@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import zlib
 
-from . import program, start
+from . import cache, program, start
 from .errors import Refused, TraceError
 
 DTYPES = ("bf16", "fp16", "fp32", "none", "autocast-bf16", "autocast-fp16")
@@ -137,7 +137,7 @@ class Trace:
 
     def _ask(self, command, experiment, *options):
         """Asks the program. Trace and experiment stay in the cache, since rows carry commands that name them."""
-        folder = kept(self.hash)
+        folder = cache.folder(self.hash)
         trace = os.path.join(folder, "model.trace")
         self.save(trace)
         text = json.dumps({"model": {"trace": trace}, **experiment})   # JSON is YAML
@@ -146,14 +146,6 @@ class Trace:
             f.write(text)
         return Rows(json.loads(program.run([command, f.name, "--format", "json", *options])),
                     f.name, self.content["model"]["source"])
-
-
-def kept(name):
-    """A folder of the user's cache."""
-    cache = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(cache, "tessera", name[:16])
-    os.makedirs(folder, exist_ok=True)
-    return folder
 
 
 def gib(text):

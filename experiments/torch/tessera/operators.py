@@ -3,6 +3,7 @@
 import math
 import mmap
 import re
+import shlex
 import struct
 
 import torch
@@ -296,9 +297,9 @@ class Operators(TorchDispatchMode):
     def _ask(self, func, args):
         if not self.given.zeros:
             what = f" of {args[0].dtype} {list(args[0].shape)}" if isinstance(args[0], torch.Tensor) else ""
+            place = shlex.quote(f"{self.module.name()}:{func}=VALUE")
             raise Refused(f"{self.module.name()}: {func}{what} asks the device for a value that depends on "
-                          f"data; give it with --readback {self.module.name()}:{func}=VALUE, or make the "
-                          "batch on the CPU with values")
+                          f"data; give it with --readback {place}, or make the batch on the CPU with values")
 
     def _write(self, func, args, kwargs, output, before, after):
         inputs, outputs = tensors(args, kwargs), tensors(output)

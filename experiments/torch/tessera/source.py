@@ -42,6 +42,10 @@ class Source:
         self.read_bool, self.readbacks, self.load_factor = read_bool, readbacks or {}, load_factor
         self.name = name
 
+    def asked(self):
+        """None: no command line traces this."""
+        return None
+
 
 class UserFile(Source):
     """`FILE.py:FUNCTION`; the function returns a model, a batch and a loss function of (output, batch).
@@ -57,6 +61,19 @@ class UserFile(Source):
             raise Refused(f"{path}: has no function {function!r}")
         self.batches, self.seqs, self.checkpoints = batches or [None], seqs or [None], checkpoints
         self.blocks, self.wrap = blocks, wrap
+
+    def asked(self):
+        """What a command that traces the model again must know: whether the function takes the sizes, and options."""
+        given = [("--blocks", ",".join(self.blocks))] if self.blocks else []
+        given += [("--wrap", pattern) for pattern in self.wrap or []]
+        given += [("--sdpa", self.sdpa)] if self.sdpa != "flash" else []
+        given += [("--readback", f"{place}={value}") for place, value in self.readbacks.items()]
+        given += [("--load-factor", str(self.load_factor))] if self.load_factor != 1 else []
+        return {"batch": self._takes("batch"), "seq": self._takes("seq"), "options": given}
+
+    def _takes(self, name):
+        known = inspect.signature(self.make).parameters
+        return name in known or any(p.kind is p.VAR_KEYWORD for p in known.values())
 
     def choices(self):
         return [Choice(b, s, c) for b in self.batches for s in self.seqs for c in self.checkpoints]
@@ -75,9 +92,8 @@ class UserFile(Source):
 
     def _made(self, choice):
         wanted = {k: v for k, v in choice._asdict().items() if k != "checkpoint" and v is not None}
-        known = inspect.signature(self.make).parameters
         for key in wanted:
-            if key not in known and not any(p.kind is p.VAR_KEYWORD for p in known.values()):
+            if not self._takes(key):
                 raise Refused(f"{self.name}: takes no parameter {key!r}, so --{key} cannot be given")
         made = None
         for context in (torch.device("meta"), contextlib.nullcontext()):

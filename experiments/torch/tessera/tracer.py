@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import shlex
 import signal
 import sys
 import traceback
@@ -65,6 +66,9 @@ def trace(source):
     made_by = {"torch": torch.__version__.partition("+")[0], "cuda": torch.version.cuda,
                "transformers": transformers_version(), "capture": "device",
                "device": {"sm": 90, "multiprocessors": 132}}
+    asked = source.asked()
+    if asked:
+        made_by["asked"] = asked
     about = {"source": source.name, "class": first["class"], "blocks": first["blocks"]}
     return file.content(made_by, about, first["tables"], writer, variants)
 
@@ -92,7 +96,7 @@ def hook(source, choice):
     if quiet != beside:
         for i in sorted(set(beside) - set(quiet)):
             print(f"note: {seen['names'][i]}: the hooks of fully_shard change what is allocated, so this trace has none "
-                  f"there; to wrap it: --wrap '{seen['names'][i]}'", file=sys.stderr)
+                  f"there; to wrap it: --wrap {shlex.quote(seen['names'][i])}", file=sys.stderr)
         seen = probe(source, choice, sorted([*kept, *quiet]))
         plain = play(source, choice, seen["hooked"], seen)
     return seen, plain, [] if wrapped == bare else [i for i in kept if i]
