@@ -299,8 +299,11 @@ static struct tsr_tensor *on_pre_forward(struct tsr_engine *e, struct tsr_module
     if (!tsr__ok(e) || f->training == TSR_PRE_BACKWARD) /* recomputation: nothing to do */
         return in;
     enter(e, f, TSR_HOOK_PRE_FORWARD, TSR_MARK_PRE_FORWARD);
-    if (f == f->all->root)
+    if (f == f->all->root) {
+        f->all->n_splits = 0;
         in = root_pre_forward(e, f, in);
+    }
+    f->first_split = f->all->n_splits;
     if (f->group)
         pre_forward(e, f);
     leave(e, f);

@@ -42,6 +42,7 @@ struct tsr_flat {
     bool prefetched, needs_pre_forward, needs_pre_backward, ran_pre_backward, is_unsharded;
     bool grads_are_none;           /* zero_grad() was called; the memory is still there */
     int64_t pre_index, post_index; /* in the recorded orders; -1: none */
+    size_t first_split;            /* splits that were made before its forward began (of a trace) */
 };
 
 enum { TSR__FSDP1_IN_FLIGHT = 2 }; /* all-gathers that the limiter allows */
@@ -66,6 +67,10 @@ struct tsr_fsdp1 {
     uint32_t *free_events; /* a queue: frees that the host has not waited for */
     size_t n_pre_order, cap_pre_order, n_post_order, cap_post_order;
     struct tsr_flat **pre_order, **post_order;
+    /* Of a traced model, which has no graph: flat parameters whose split of this forward has not
+     * run backward, oldest first. */
+    size_t n_splits, cap_splits;
+    struct tsr_flat **splits;
     size_t n_step, cap_step;
     struct tsr_param **step; /* tsr__params_to_step() */
 };
@@ -89,10 +94,24 @@ void tsr__fsdp1_collective(struct tsr_engine *e, uint16_t wire, struct tsr_instr
 void tsr__fsdp1_use_views(struct tsr_engine *e, struct tsr_flat *f);
 void tsr__fsdp1_drop_views(struct tsr_flat *f);
 
+/* [Note: FSDP1 without a graph] A traced model has no nodes that lead to the views, so its player
+ * does what autograd would: it hands over the gradient of each original parameter, and runs the
+ * splits that are newer than the operations of a module when the module's backward is over. */
+
+/* Adds a gradient to that of a view, as the view's node does. */
+void tsr__fsdp1_view_grad(struct tsr_engine *e, struct tsr_param *p, struct tsr_tensor *grad);
+/* Runs the splits that were made since the forward of f's module began, newest first; f NULL: all
+ * that are left. Each ends in the post-backward hook of its module. */
+void tsr__fsdp1_run_splits(struct tsr_engine *e, const struct tsr_flat *f);
+
 /* ---- fsdp1_backward.c ------------------------------------------------------------------------ */
 
 void tsr__fsdp1_register_pre_backward(struct tsr_engine *e, struct tsr_flat *f,
                                       struct tsr_tensor *out, struct tsr_tensor *aux);
+/* The hooks of a traced module's outputs: that it has some, which a prefetch asks for, and that
+ * they run. */
+void tsr__fsdp1_expect_backward(struct tsr_flat *f);
+void tsr__fsdp1_pre_backward(struct tsr_engine *e, struct tsr_flat *f);
 extern const struct tsr_backward_observer tsr__fsdp1_observer;
 void tsr__fsdp1_zero_grad(struct tsr_flat *f);
 /* Frees gradients that zero_grad() left behind. */

@@ -278,10 +278,8 @@ static void unshard_for_backward(struct tsr_engine *e, struct tsr_flat *f)
     f->ran_pre_backward = true;
 }
 
-static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
+void tsr__fsdp1_pre_backward(struct tsr_engine *e, struct tsr_flat *f)
 {
-    (void)arg;
-    struct tsr_flat *f = user;
     if (!tsr__ok(e) || f->ran_pre_backward)
         return;
     e->origin.module = f->state->modules[0]->id;
@@ -299,6 +297,17 @@ static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
     e->origin.group = TSR_NO_ID;
 }
 
+static void pre_backward(struct tsr_engine *e, void *user, uint32_t arg)
+{
+    (void)arg;
+    tsr__fsdp1_pre_backward(e, user);
+}
+
+void tsr__fsdp1_expect_backward(struct tsr_flat *f)
+{
+    f->needs_pre_backward = f->group != NULL;
+}
+
 void tsr__fsdp1_register_pre_backward(struct tsr_engine *e, struct tsr_flat *f,
                                       struct tsr_tensor *out, struct tsr_tensor *aux)
 {
@@ -311,6 +320,6 @@ void tsr__fsdp1_register_pre_backward(struct tsr_engine *e, struct tsr_flat *f,
     for (int i = 0; i < 2; i++)
         if (outs[i] && outs[i]->requires_grad) {
             tsr__tensor_hook(e, outs[i], pre_backward, f, 0);
-            f->needs_pre_backward = f->group != NULL;
+            tsr__fsdp1_expect_backward(f);
         }
 }

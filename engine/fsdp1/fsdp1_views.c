@@ -12,12 +12,8 @@
 
 #include <string.h>
 
-static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
-                          struct tsr_tensor **grad_in)
+static void add_grad(struct tsr_engine *e, struct tsr_tensor **slot, struct tsr_tensor *more)
 {
-    (void)grad_in;
-    struct tsr_flat *f = node->ptr;
-    struct tsr_tensor **slot = &f->grads[node->a[0]], *more = grad_out[0];
     if (!*slot) {
         *slot = tsr_retain(more);
         return;
@@ -35,6 +31,23 @@ static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
                             .bytes_written = bytes,
                             .dims = {1, more->numel}};
     tsr__emit_op(e, &work);
+}
+
+static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
+                          struct tsr_tensor **grad_in)
+{
+    (void)grad_in;
+    struct tsr_flat *f = node->ptr;
+    add_grad(e, &f->grads[node->a[0]], grad_out[0]);
+}
+
+void tsr__fsdp1_view_grad(struct tsr_engine *e, struct tsr_param *p, struct tsr_tensor *grad)
+{
+    struct tsr_flat *f = p->flat;
+    size_t i = 0;
+    while (f->params[i] != p)
+        i++;
+    add_grad(e, &f->grads[i], grad);
 }
 
 /* ---- the split ------------------------------------------------------------------------------- */
@@ -129,6 +142,34 @@ static void make_split(struct tsr_engine *e, struct tsr_flat *f)
     node->takes_none = true;
     tsr__node_release(e, f->split);
     f->split = node;
+    struct tsr_fsdp1 *all = f->all;
+    if (e->traced)
+        (void)TSR__ARENA_PUSH(e, all->splits, all->n_splits, all->cap_splits, f);
+}
+
+static void run_split(struct tsr_engine *e, struct tsr_flat *f)
+{
+    struct tsr_tensor *grad = NULL;
+    bool has_grads = false;
+    for (size_t i = 0; i < f->n; i++)
+        has_grads |= f->grads[i] != NULL;
+    if (!has_grads)
+        return;
+    e->origin.module = f->state->modules[0]->id;
+    split_backward(e, f->split, NULL, &grad);
+    e->origin.group = TSR_NO_ID;
+    struct tsr_node *accumulator = grad ? tsr__leaf_accumulator(e, f->leaf) : NULL;
+    if (accumulator)
+        tsr__accumulate(e, accumulator, &grad, NULL);
+    tsr_release(e, grad);
+}
+
+void tsr__fsdp1_run_splits(struct tsr_engine *e, const struct tsr_flat *f)
+{
+    struct tsr_fsdp1 *all = e->fsdp1;
+    size_t first = f ? f->first_split : 0;
+    while (all->n_splits > first && tsr__ok(e))
+        run_split(e, all->splits[--all->n_splits]);
 }
 
 /* An edge to the split of this forward. */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "engine/fsdp/fsdp.h"
+#include "engine/fsdp1/fsdp1.h"
 #include "engine/traced/traced.h"
 
 /* ---- whose work it is ------------------------------------------------------------------------ */
@@ -47,10 +48,22 @@ static void pre_forward(struct tsr_engine *e, struct tsr_module *m)
         tsr_release(e, m->hooks->pre_forward(e, m, NULL));
 }
 
-static void post_forward(struct tsr_engine *e, struct tsr_module *m)
+/* True if an output of the module needed a gradient. */
+static bool has_backward(const struct tsr_traced_steps *list, uint32_t module)
+{
+    for (uint32_t i = 0; i < list->n; i++)
+        if (list->steps[i].mark == TSR_TRACED_PRE_BACKWARD && list->steps[i].module == module)
+            return true;
+    return false;
+}
+
+static void post_forward(struct tsr_engine *e, struct tsr_module *m,
+                         const struct tsr_traced_steps *list, uint32_t module)
 {
     if (m->hooks && m->hooks->post_forward)
         tsr_release(e, m->hooks->post_forward(e, m, NULL));
+    if (m->state && m->state->flat && has_backward(list, module))
+        tsr__fsdp1_expect_backward(m->state->flat);
     leave(e, m);
 }
 
@@ -60,16 +73,21 @@ static void post_forward(struct tsr_engine *e, struct tsr_module *m)
 static void pre_backward(struct tsr_engine *e, struct tsr_module *m)
 {
     enter(e, m);
-    if (m->state && m->state->last_run == m)
+    if (m->state && m->state->flat)
+        tsr__fsdp1_pre_backward(e, m->state->flat);
+    else if (m->state && m->state->last_run == m)
         tsr__state_pre_backward(e, m->state);
     set_module(e);
 }
 
 static void post_backward(struct tsr_engine *e, struct tsr_module *m)
 {
-    const struct tsr_state *s = m->state && m->state->first_run == m ? m->state : NULL;
+    bool is_first = m->state && m->state->first_run == m && !m->state->flat;
+    const struct tsr_state *s = is_first ? m->state : NULL;
     for (size_t i = 0; s && i < s->n_groups; i++)
         tsr__group_post_backward(e, s->groups[i], TSR_BY_POST_BACKWARD);
+    if (m->state && m->state->flat)
+        tsr__fsdp1_run_splits(e, m->state->flat);
     leave(e, m);
 }
 
@@ -79,11 +97,14 @@ static void finish_backward(struct tsr_engine *e)
         return;
     e->traced->finished = true;
     e->traced->depth = 0;
+    if (e->fsdp1)
+        tsr__fsdp1_run_splits(e, NULL);
     tsr__backward_finish(e);
     set_module(e);
 }
 
-static void run_mark(struct tsr_engine *e, const struct tsr_traced_step *step)
+static void run_mark(struct tsr_engine *e, const struct tsr_traced_steps *list,
+                     const struct tsr_traced_step *step)
 {
     struct tsr_module *m = step->module == TSR_NO_ID ? NULL : e->traced->modules[step->module];
     switch (step->mark) {
@@ -92,7 +113,7 @@ static void run_mark(struct tsr_engine *e, const struct tsr_traced_step *step)
         pre_forward(e, m);
         break;
     case TSR_TRACED_POST_FORWARD:
-        post_forward(e, m);
+        post_forward(e, m, list, step->module);
         break;
     case TSR_TRACED_PRE_BACKWARD:
         pre_backward(e, m);
@@ -303,7 +324,11 @@ static void play_grad(struct playing *p, size_t at)
         slot->state = TSR__SLOT_GIVEN;
         tsr__storage_release(p->e, &slot->storage);
     }
-    struct tsr_node *accumulator = grad ? tsr__leaf_accumulator(p->e, param->value) : NULL;
+    bool is_view = grad && param->flat;
+    if (is_view)
+        tsr__fsdp1_view_grad(p->e, param, grad);
+    struct tsr_node *accumulator =
+        grad && !is_view ? tsr__leaf_accumulator(p->e, param->value) : NULL;
     if (accumulator)
         tsr__accumulate(p->e, accumulator, &grad, NULL);
     tsr_release(p->e, grad);
@@ -384,7 +409,7 @@ static void play_phases(struct tsr_engine *e, uint32_t micro, uint8_t from, uint
     for (; i < steps->n && steps->steps[i].mark != until && tsr__ok(e); i++) {
         if (steps->steps[i].mark == TSR_TRACED_LOSS)
             tsr__set_phase(e, TSR_PHASE_LOSS, micro);
-        run_mark(e, &steps->steps[i]);
+        run_mark(e, steps, &steps->steps[i]);
         if (tsr__ok(e))
             play_segment(e, list, i);
     }
@@ -407,7 +432,8 @@ static void mark_leaves(struct tsr_engine *e, uint32_t micro)
 {
     const struct tsr__gives *gives = &e->traced->gives[which(e->traced, micro)];
     e->autograd.backward_pass++;
-    for (size_t i = 0; i < gives->n && e->autograd.observer; i++) {
+    bool asks = e->autograd.observer && e->autograd.observer->begin;
+    for (size_t i = 0; i < gives->n && asks; i++) {
         struct tsr_tensor *leaf = e->traced->params[gives->items[i].param]->value;
         struct tsr_node *node = leaf ? tsr__leaf_accumulator(e, leaf) : NULL;
         if (node)

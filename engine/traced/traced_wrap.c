@@ -15,7 +15,9 @@ static const char *dtype_name(tsr_dtype dtype)
 /* What the modules compute with. */
 static tsr_dtype compute_dtype(const struct tsr_param *p)
 {
-    tsr_dtype policy = p->fsdp ? p->fsdp->group->mp.param : TSR_DTYPE_NONE;
+    tsr_dtype policy = p->flat ? p->flat->compute : TSR_DTYPE_NONE;
+    if (p->fsdp && !p->flat)
+        policy = p->fsdp->group->mp.param;
     if (policy == TSR_DTYPE_NONE && p->value)
         policy = (tsr_dtype)p->value->dtype;
     return policy == TSR_DTYPE_NONE ? p->dtype : policy;
@@ -29,7 +31,8 @@ static tsr_status check_param(const struct tsr_traced *t, const struct tsr_param
                         "%s is tied, and its places are in several groups, which breaks the tie: "
                         "wrap what has both places",
                         p->fqn);
-    if (!p->fsdp || compute_dtype(p) == traced)
+    bool is_managed = p->fsdp || p->flat;
+    if (!is_managed || p == (p->flat ? p->flat->param : NULL) || compute_dtype(p) == traced)
         return TSR_OK;
     return tsr_fail(TSR_EUNSUPPORTED,
                     "%s computes in %s, and the model was traced with parameters in %s", p->fqn,
@@ -70,12 +73,52 @@ static tsr_status check_hooks(const struct tsr_traced *t)
     return TSR_OK;
 }
 
+/* Returns how many forwards of a module the iteration has. */
+static size_t n_forwards(const struct tsr_traced *t, uint32_t module)
+{
+    size_t n = 0;
+    for (uint32_t i = 0; i < t->lists[1].n; i++)
+        n += t->lists[1].steps[i].mark == TSR_TRACED_PRE_FORWARD &&
+             t->lists[1].steps[i].module == module;
+    return n;
+}
+
+/* FSDP1 has no node at a module's inputs and casts those of the root alone, and a module that runs
+ * twice has two splits, whose gradients a trace, made of modules with parameters of their own, has
+ * as one. */
+static tsr_status check_fsdp1(const struct tsr_traced *t)
+{
+    for (uint32_t i = 0; i < t->model->n_modules; i++) {
+        const struct tsr_module *m = t->modules[i];
+        bool is_wrapped = m->state != NULL;
+        if (t->model->needs && t->model->needs[i])
+            return tsr_fail(
+                TSR_EUNSUPPORTED,
+                "'%s': the hooks of fully_shard, which fsdp1 does not have, changed what "
+                "the traced run allocated",
+                m->fqn);
+        if (i > 0 && t->model->hooked[i] && t->model->casts && t->model->casts[i])
+            return tsr_fail(
+                TSR_EUNSUPPORTED,
+                "'%s': its inputs were cast by hooks of fully_shard; fsdp1 casts those of "
+                "the model alone",
+                m->fqn);
+        if (is_wrapped && n_forwards(t, i) > 1)
+            return tsr_fail(
+                TSR_EUNSUPPORTED,
+                "'%s' runs more than once in a forward, which a trace does not have for "
+                "fsdp1: wrap what is around it",
+                m->fqn);
+    }
+    return TSR_OK;
+}
+
 tsr_status tsr_traced_check_wrapping(const struct tsr_engine *e)
 {
     if (!e->traced)
         return TSR_OK;
     if (e->fsdp1)
-        return tsr_fail(TSR_EUNSUPPORTED, "a traced model cannot be wrapped by FSDP1");
+        TSR_TRY(check_fsdp1(e->traced));
     if (e->tp->mesh_dims)
         return tsr_fail(TSR_EUNSUPPORTED, "a traced model has no tensor parallelism");
     TSR_TRY(check_hooks(e->traced));

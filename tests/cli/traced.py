@@ -224,6 +224,18 @@ def misfit(what, change, *words):
     check(what, fits and all(w in err for w in words), f"exit status {status}: {err or out}")
 
 
+def older():
+    """FSDP1 beside a trace (conformance.fsdp1 has what PyTorch recorded): every command takes it, and what it lacks is said."""
+    older = {"strategies": {name: {"api": "fsdp1", "wrap": wrap} for name, wrap in (("blocks", "block"), ("fsdp", "root"))}}
+    for command in (["compare"], ["plan"], ["explain", "--strategy", "fsdp"], ["check", "--strategy", "blocks"]):
+        status, out, err = run(command[0], experiment(older), *command[1:])
+        check(f"FSDP1: {command[0]}", status == 0 and out, err)
+    for name, words in (("lora-tiny-8ranks", "is frozen, which fsdp1 does not model"),
+                        ("mamba2-tiny-2ranks", "its inputs were cast by hooks of fully_shard")):
+        status, out, err = run("compare", experiment(older, name=name))
+        check(f"FSDP1: {name}", status == 2 and words in err and err.count("\n") == 1, err or out)
+
+
 def experiments():
     anew = "python -m tessera trace"
     misfit("another dtype", {"precision": {"param": "none"}}, "precision.param", anew, "--dtype")
@@ -237,7 +249,7 @@ def experiments():
     misfit("tensor parallelism", {"tp": 2}, "tp: found 2")
     misfit("another dialect", {"dialect": "compile"}, "dialect")
     misfit("a loss in chunks", {"loss": {"chunks": 8}}, "loss.chunks")
-    misfit("FSDP1", strategy(api="fsdp1", wrap="root"), "api: found fsdp1", "PyTorch runs fsdp1, but on views of flat parameters")
+    older()
     misfit("an evaluation", {"phases": ["init", "step", "eval"]}, "phases")
     misfit("a sequence of a model that has none", strategy(seq=77), "seq: found 77", "does not read")
     status, out, err = run("compare", experiment({"seq": 77}))

@@ -1,7 +1,8 @@
 /* test_fsdp1.c: the programs of api fsdp1 must do what PyTorch's FullyShardedDataParallel did: the
  * same hooks, allocations, stream waits, freed parameters, waits of the host, collectives, casts,
  * divisions and sums, with the same sizes and dtypes, on the same streams, in the same order. The
- * checker reads the programs on the way and finds nothing.
+ * checker reads the programs on the way and finds nothing. So must the programs of the same model
+ * that comes as a trace (golden-fsdp1/traces/).
  *
  * tests/golden-fsdp1/README.md has the format of the recordings.
  */
@@ -15,6 +16,8 @@
 
 #include "engine/check/check.h"
 #include "engine/tessera.h"
+#include "engine/traced/traced_model.h"
+#include "experiments/study/model/trace_file.h"
 #include "tests/conformance/golden_testing.h"
 
 struct run {
@@ -23,6 +26,8 @@ struct run {
     struct tsr_checker *checker;
     struct tsr_program step;
     struct tsr_engine *e;
+    bool is_traced;
+    struct tsr_traced_file trace;
     json_t *events;
     size_t n_free;
     uint32_t free_events[4096];
@@ -87,12 +92,26 @@ static void add_model(struct run *r)
         ok(tsr_param_tie(r->e, "head.weight", "embed.weight"));
 }
 
+/* The trace of the scenario's model (tests/oracle/fsdp1/trace.py gives the names). */
+static void add_trace(struct run *r)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/golden-fsdp1/traces/%dx%d-%s%s%s.trace", TSR_SOURCE_DIR,
+             (int)number(r, "blocks"), (int)number(r, "width"),
+             strcmp(word(r, "param"), "none") ? word(r, "param") : "f32",
+             flag(r, "tied") ? "-tied" : "",
+             strcmp(word(r, "checkpoint"), "none") ? "-checkpoint" : "");
+    ok(tsr_traced_file_load(path, &r->trace));
+    tsr_traced_file_choose(&r->trace, r->trace.variants);
+    ok(tsr_model_traced(r->e, &r->trace.model));
+}
+
 static void wrap(struct run *r, const char *name, const struct tsr_fsdp1_options *options)
 {
     struct tsr_module *m = tsr_module_find(r->e, name);
     assert_non_null(m);
     const char *checkpoint = word(r, "checkpoint");
-    if (*name == 'b' && strcmp(checkpoint, "none"))
+    if (*name == 'b' && strcmp(checkpoint, "none") && !r->is_traced)
         ok(tsr_checkpoint(r->e, m, !strcmp(checkpoint, "outside"), true));
     ok(tsr_fsdp1(r->e, m, options));
 }
@@ -133,9 +152,9 @@ static struct tsr_mesh mesh_of(const struct run *r)
     return mesh;
 }
 
-static void open_run(struct run *r, const json_t *scenario)
+static void open_run(struct run *r, const json_t *scenario, bool is_traced)
 {
-    *r = (struct run){.scenario = scenario};
+    *r = (struct run){.scenario = scenario, .is_traced = is_traced};
     tsr_recorder_init(&r->recorder, &r->step);
     struct tsr_engine_config config = {.mesh = mesh_of(r)};
     struct tsr_checker_config check = {.world = (uint32_t)number(r, "world")};
@@ -144,7 +163,10 @@ static void open_run(struct run *r, const json_t *scenario)
     ok(tsr_engine_create(&config, &r->e));
     tsr_checker_set_tables(r->checker, 0, tsr_engine_tables(r->e));
     tsr_program_init(&r->step, tsr_engine_tables(r->e));
-    add_model(r);
+    if (is_traced)
+        add_trace(r);
+    else
+        add_model(r);
     wrap_all(r);
     struct tsr_step_config step = {.batch = number(r, "batch"),
                                    .seq = number(r, "seq"),
@@ -162,6 +184,8 @@ static void close_run(struct run *r)
     tsr_program_fini(&r->step);
     tsr_engine_destroy(r->e);
     tsr_checker_destroy(r->checker);
+    if (r->is_traced)
+        tsr_traced_file_fini(&r->trace);
     json_decref(r->events);
 }
 
@@ -321,12 +345,12 @@ static void evaluate(struct run *r)
     ok(tsr_step_end(r->e));
 }
 
-static int check(const char *name, const json_t *gold)
+static int check(const char *name, const json_t *gold, bool is_traced)
 {
     struct run r;
     const json_t *iterations = json_object_get(gold, "iterations");
     int bad = 0;
-    open_run(&r, json_object_get(gold, "scenario"));
+    open_run(&r, json_object_get(gold, "scenario"), is_traced);
     if (flag(&r, "eval_first"))
         evaluate(&r);
     program_events(&r); /* what was freed so far counts */
@@ -335,8 +359,8 @@ static int check(const char *name, const json_t *gold)
         program_events(&r);
         json_t *want = recorded(json_array_get(iterations, i));
         if (!same(want, r.events)) {
-            char key[32];
-            snprintf(key, sizeof key, "iteration %zu", i);
+            char key[64];
+            snprintf(key, sizeof key, "iteration %zu%s", i, is_traced ? ", traced" : "");
             print_difference(name, key, want, r.events);
             bad++;
         }
@@ -353,7 +377,7 @@ static void test_recordings(void **state)
 {
     (void)state;
     const char *folder = TSR_SOURCE_DIR "/tests/golden-fsdp1";
-    int bad = 0, n = 0;
+    int bad = 0, n = 0, n_traced = 0;
     DIR *dir = opendir(folder);
     assert_non_null(dir);
     for (struct dirent *d; (d = readdir(dir));) {
@@ -364,12 +388,19 @@ static void test_recordings(void **state)
         snprintf(path, sizeof path, "%s/%s", folder, d->d_name);
         json_t *gold = json_load_file(path, 0, NULL);
         assert_non_null(gold);
-        bad += check(d->d_name, gold) != 0;
+        bad += check(d->d_name, gold, false) != 0;
         n++;
+        /* A trace has no evaluation. */
+        if (json_is_true(json_object_get(json_object_get(gold, "scenario"), "eval_first"))) {
+            json_decref(gold);
+            continue;
+        }
+        bad += check(d->d_name, gold, true) != 0;
+        n_traced++;
         json_decref(gold);
     }
     closedir(dir);
-    assert_true(n >= 20);
+    assert_true(n >= 20 && n_traced >= 20);
     assert_int_equal(bad, 0);
 }
 

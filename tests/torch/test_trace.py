@@ -236,23 +236,36 @@ class Shell(unittest.TestCase):
         self.assertEqual(standin.check()[1], [])
 
 
-class Times(unittest.TestCase):
-    """Operators of a trace are priced as the kernels of the built-in model that they are."""
+class BuiltIn(unittest.TestCase):
+    """A traced Llama is the built-in one: its time, its memory and its collectives."""
 
-    def test_a_traced_llama_takes_as_long_as_the_built_in_one(self):
+    STRATEGIES = {
+        "fsdp": {}, "ddp": {"api": "ddp"}, "older": {"api": "fsdp1"}, "root": {"api": "fsdp1", "wrap": "root"},
+        "kept": {"api": "fsdp1", "reshard_after_forward": False, "mesh": {"replicate": 2, "shard": 4}},
+        "ahead": {"api": "fsdp1", "fsdp1": {"forward_prefetch": True, "backward_prefetch": "post"}},
+        "summed": {"api": "fsdp1", "accumulation": {"steps": 3, "mode": "no_reduce"}, "clip": True},
+        "again": {"api": "fsdp1", "checkpoint": "full"}, "whole": {"api": "fsdp1", "mesh": {"replicate": 8, "shard": 1}}}
+
+    def rows(self, folder, name, model):
+        path = os.path.join(folder, f"{name}.yaml")
+        with open(path, "w", encoding="utf-8") as f:
+            json.dump({"model": model, "cluster": "dgx-h100-1", "batch": 1, "seq": 4096, "strategies": self.STRATEGIES}, f)
+        done = subprocess.run([os.environ["TESSERA"], "compare", path, "--format", "json", "--no-traces"], text=True,
+                              stdout=subprocess.PIPE, check=True)
+        return {row["strategy"]: row for row in json.loads(done.stdout)["rows"]}
+
+    def test_the_same_model_by_both_ways(self):
         with tempfile.TemporaryDirectory() as folder:
-            made = tessera.trace(f"{HERE}/llama.py:llama_8b_2_layers", batch=1, seq=4096)
+            made = tessera.trace(f"{HERE}/llama.py:llama_8b_2_layers", batch=1, seq=4096, checkpoint=["none", "full"])
             made.save(os.path.join(folder, "llama.trace"))
-            took = {}
-            for name, model in (("traced", "trace: llama.trace"),
-                                ("built-in", "name: llama-3.1-8b, layers: 2, names: hf")):
-                path = os.path.join(folder, f"{name}.yaml")
-                with open(path, "w", encoding="utf-8") as f:
-                    f.write(f"model: {{{model}}}\ncluster: dgx-h100-1\nbatch: 1\nseq: 4096\nstrategies: {{fsdp: {{}}}}\n")
-                done = subprocess.run([os.environ["TESSERA"], "compare", path, "--format", "json"], text=True,
-                                      stdout=subprocess.PIPE, check=True)
-                took[name] = json.loads(done.stdout)["rows"][0]["compute_s"]
-        self.assertAlmostEqual(took["traced"] / took["built-in"], 1.0, delta=0.01)
+            traced = self.rows(folder, "traced", {"trace": "llama.trace"})
+            built_in = self.rows(folder, "built-in", {"name": "llama-3.1-8b", "layers": 2, "names": "hf"})
+        for name in self.STRATEGIES:
+            one, other = traced[name], built_in[name]
+            with self.subTest(name):
+                self.assertAlmostEqual(one["compute_s"] / other["compute_s"], 1.0, delta=0.01)
+                for what in ("peak_allocated_bytes", "peak_reserved_bytes", "first_peak_reserved_bytes", "collectives"):
+                    self.assertEqual(one[what], other[what], what)
 
 
 class Golden(unittest.TestCase):

@@ -306,13 +306,7 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
                    {"loss.chunks", "1", s->loss_chunks > 1},
                    {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
                    {"loss.metrics", "0", s->metrics > 0},
-                   {"phases", "without eval", s->phases >> TSR_SECTION_EVAL & 1},
-                   /* Gradients of views are summed into flat ones by autograd, between hooks that a
-                    * trace, made of modules with parameters of their own, does not have. */
-                   {"api",
-                    "fully_shard, replicate or ddp (PyTorch runs fsdp1, but on views of flat "
-                    "parameters, whose gradients no trace has)",
-                    s->api == TSR_API_FSDP1}};
+                   {"phases", "without eval", s->phases >> TSR_SECTION_EVAL & 1}};
     for (size_t i = 0; i < sizeof misfits / sizeof misfits[0]; i++) {
         char found[64] = "?";
         if (!misfits[i].found)
