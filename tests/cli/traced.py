@@ -275,6 +275,7 @@ def experiments():
     check("diff", status in (0, 1) and out, err)
     written_again()
     utilisation()
+    unknown_kernels()
     owners()
     for api in ("replicate", "hsdp"):
         status, out, err = run("check", experiment(both), "--strategy", api)
@@ -362,6 +363,29 @@ def utilisation():
                 cluster={"nodes": 1, "gpus": 8, "gpu": "gpu-slow.json"})
     status, out, err = run("compare", write("slow.yaml", slow))
     check("a step faster than the peak", status == 2 and err.count("\n") == 1 and "peak_dense_flop_per_s" in err, err or out)
+
+
+def unknown_kernels():
+    """An operator without a rule in the cost model is said: a column where there is any, its time in JSON."""
+    keys = experiment_keys(NAME)
+    shares = []
+    for renamed in ([], ["aten.gelu.default"], ["aten.gelu.default", "aten.gelu_backward.default"]):
+        document = load()
+        rows = [op for op in document["ops"] if op[0] in renamed]
+        check(f"{renamed} in the trace", {op[0] for op in rows} == set(renamed))
+        for op in rows:
+            op[0] = "mine.mystery.default"
+        path = os.path.join(folder, "unknown.trace")
+        with open(path, "wb") as f:
+            f.write(pack(document))
+        file = write("unknown.yaml", dict(keys, model={"trace": path}))
+        status, out, err = run("compare", file, "--format", "json")
+        row = json.loads(out)["rows"][0] if status == 0 else {}
+        shares.append(row.get("unknown_kernels_share", -1))
+        check(f"their share, {renamed}", row and abs(shares[-1] - row.get("unknown_kernels_s", -1) / row["step_time_s"]) < 1e-12, err or out)
+        status, out, err = run("compare", file)
+        check(f"their column, {renamed}", status == 0 and ("| unknown % |" in out) == ("`unknown`:" in out) == bool(renamed), err or out)
+    check("shares grow", 0 == shares[0] < shares[1] < shares[2], str(shares))
 
 
 def owners():

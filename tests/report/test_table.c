@@ -238,6 +238,65 @@ static void test_markdown__says_why_mfu_is_above_the_peak(void **state)
     }
 }
 
+/* Where no row has kernels that the cost model does not know, there is no column of them. A share
+ * that is not zero is not shown as zero; of what failed or was measured there is none. */
+static void test_markdown__the_share_of_unknown_kernels(void **state)
+{
+    static const char *const formats[] = {"md", "narrow", "wide"};
+    (void)state;
+    struct tsr_row rows[] = {row_of("known", 0.5, 10, 1), row_of("much", 0.5, 10, 1),
+                             row_of("little", 0.5, 10, 1), row_of("run", 0.5, 10, 1),
+                             row_of("broken", 0, 0, -1)};
+    rows[1].unknown_s = 0.0625;
+    rows[2].unknown_s = 1e-6;
+    rows[3].unknown_s = 0.25;
+    rows[3].measured = true;
+    (void)snprintf(rows[4].failure, sizeof rows[4].failure, "refused");
+    for (size_t f = 0; f < 3; f++) {
+        char *text = table_of(formats[f], rows, 5);
+        assert_non_null(strstr(text, "| exposed % | unknown % | peak GiB |"));
+        assert_non_null(strstr(text, "|      12.5 |       0.0 |     5.00 |"));
+        assert_non_null(strstr(text, "|      12.5 |      12.5 |     5.00 |"));
+        assert_non_null(strstr(text, "|      12.5 |      <0.1 |     5.00 |"));
+        assert_non_null(strstr(text, "|      12.5 |         ? |     5.00 |"));
+        assert_non_null(strstr(text, "|         - |         - |        - |"));
+        assert_non_null(strstr(text, "\n`unknown`: share of the step in kernels of the trace"));
+        free(text);
+        text = table_of(formats[f], rows, 1);
+        assert_null(strstr(text, "unknown %"));
+        assert_null(strstr(text, "`unknown`"));
+        free(text);
+    }
+}
+
+/* CSV and JSON have the same columns for all rows: 0 is none, empty and null are unknown. */
+static void test_json__the_share_of_unknown_kernels(void **state)
+{
+    (void)state;
+    struct tsr_row rows[] = {row_of("known", 0.5, 10, 1), row_of("much", 0.5, 10, 1),
+                             row_of("run", 0.5, 10, 1), row_of("broken", 0, 0, -1)};
+    rows[1].unknown_s = 0.0625;
+    rows[2].measured = true;
+    (void)snprintf(rows[3].failure, sizeof rows[3].failure, "refused");
+    char *text = table_of("json", rows, 4);
+    json_t *root = json_loads(text, 0, NULL), *list = json_object_get(root, "rows");
+    for (size_t i = 0; i < 4; i++) {
+        json_t *row = json_array_get(list, i), *s = json_object_get(row, "unknown_kernels_s"),
+               *share = json_object_get(row, "unknown_kernels_share");
+        assert_true(i < 2 ? json_is_real(s) && json_is_real(share)
+                          : json_is_null(s) && json_is_null(share));
+        assert_true(json_real_value(s) == (i == 1 ? 0.0625 : 0));
+        assert_true(json_real_value(share) == (i == 1 ? 0.125 : 0));
+    }
+    json_decref(root);
+    free(text);
+    text = table_of("csv", rows, 4);
+    assert_non_null(strstr(text, ",unknown_kernels_s,unknown_kernels_share,"));
+    assert_non_null(strstr(text, ",0,0.0625,0.125,0,0.0625,0.125,"));
+    assert_non_null(strstr(text, ",0,,,0,0.0625,0.125,"));
+    free(text);
+}
+
 /* What lies outside the allocator stands beside what it reserves; unknown is "?", not 0. */
 static void test_markdown__memory_against_the_card(void **state)
 {
@@ -547,6 +606,8 @@ int main(void)
         cmocka_unit_test(test_markdown__says_what_is_not_known),
         cmocka_unit_test(test_markdown__shows_failures_and_unknowns),
         cmocka_unit_test(test_markdown__says_why_mfu_is_above_the_peak),
+        cmocka_unit_test(test_markdown__the_share_of_unknown_kernels),
+        cmocka_unit_test(test_json__the_share_of_unknown_kernels),
         cmocka_unit_test(test_markdown__memory_against_the_card),
         cmocka_unit_test(test_markdown__verdicts_are_explained),
         cmocka_unit_test(test_markdown__a_host_that_is_too_small),

@@ -207,21 +207,13 @@ static bool has_measured(const struct tsr_row *rows, size_t n)
     return false;
 }
 
-/* Traced kernels that the cost model has no rule for. */
+/* Explains the column of that name. */
 static void put_unknown(FILE *out, const struct tsr_row *rows, size_t n)
 {
-    const struct tsr_row *most = NULL;
-    double share = 0;
-    for (size_t i = 0; i < n; i++)
-        if (!rows[i].failure[0] && rows[i].unknown_s > share * rows[i].steady.step_s) {
-            most = &rows[i];
-            share = rows[i].unknown_s / rows[i].steady.step_s;
-        }
-    if (most)
-        fprintf(out,
-                "Kernels of the trace that the cost model does not know are priced by FLOP and "
-                "bytes: up to %.1f %% of the step (%s).\n",
-                100 * share, tsr_show(most->strategy).text);
+    if (tsr__any_unknown(rows, n))
+        fputs("`unknown`: share of the step in kernels of the trace that the cost model does not "
+              "know, which are priced by FLOP and bytes.\n",
+              out);
 }
 
 /* Says why a utilisation is above 1: only attention that is counted and not computed can do that.

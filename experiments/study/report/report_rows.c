@@ -47,6 +47,11 @@ static double exposed_share(const struct tsr_row *row)
     return row->steady.step_s > 0 ? row->steady.exposed_s / row->steady.step_s : -1;
 }
 
+static double unknown_s(const struct tsr_row *row)
+{
+    return row->measured ? -1 : row->unknown_s;
+}
+
 static double mfu(const struct tsr_row *row)
 {
     return row->mfu;
@@ -154,6 +159,8 @@ static const struct column columns[] = {
     COLUMN("peak_module", TEXT, peak_module),
     COLUMN("peak_phase", TEXT, peak_phase),
     COLUMN("compute_s", REAL, steady.compute_s),
+    DERIVE("unknown_kernels_s", unknown_s),
+    DERIVE("unknown_kernels_share", tsr__unknown_share),
     COLUMN("communication_s", REAL, steady.comm_s),
     COLUMN("exposed_communication_s", REAL, steady.exposed_s),
     DERIVE("exposed_communication_share", exposed_share),

@@ -335,20 +335,38 @@ static void tsr__put_samples(FILE *out, const struct tsr_row *rows, size_t n)
 
 /* ---- the comparison -------------------------------------------------------------------------- */
 
-enum { TIME_COLUMN = 1, RATE_COLUMN = 2, FITS_COLUMN = 7, DEVICE_COLUMN = 13, N_COLUMNS = 14 };
+enum {
+    TIME_COLUMN = 1,
+    RATE_COLUMN = 2,
+    UNKNOWN_COLUMN = 5,
+    FITS_COLUMN = 8,
+    DEVICE_COLUMN = 14,
+    N_COLUMNS = 15
+};
 
 static const struct tsr__table_column columns[N_COLUMNS] = {
-    {"strategy", true, false},   {"step ms", false, false},     {"tokens/s", false, false},
-    {"MFU %", false, false},     {"exposed %", false, false},   {"peak GiB", false, false},
-    {"needed", false, false},    {"fits", true, false},         {"reserved", false, true},
-    {"exposed ms", false, true}, {"in node GiB", false, true},  {"between GiB", false, true},
-    {"first ms", false, true},   {"ranks, device", true, true},
+    {"strategy", true, false},    {"step ms", false, false},   {"tokens/s", false, false},
+    {"MFU %", false, false},      {"exposed %", false, false}, {"unknown %", false, false},
+    {"peak GiB", false, false},   {"needed", false, false},    {"fits", true, false},
+    {"reserved", false, true},    {"exposed ms", false, true}, {"in node GiB", false, true},
+    {"between GiB", false, true}, {"first ms", false, true},   {"ranks, device", true, true},
 };
 
 /* Writes bytes in the unit of all sizes. */
 static void put_gib(tsr__cell out, uint64_t bytes)
 {
     (void)snprintf(out, TSR__CELL_BYTES, "%.2f", (double)bytes / TSR__GIB);
+}
+
+/* A share that is not zero is not shown as zero. */
+static void put_unknown(tsr__cell out, double share)
+{
+    bool rounds_to_zero = share > 0 && share < 5e-4;
+    (void)snprintf(out, TSR__CELL_BYTES,
+                   share < 0        ? "?"
+                   : rounds_to_zero ? "<0.1"
+                                    : "%.1f",
+                   100 * share);
 }
 
 static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int footnote)
@@ -377,26 +395,29 @@ static void fill_row(tsr__cell *cells, const struct tsr_row *row, bool best, int
     (void)snprintf(cells[3], TSR__CELL_BYTES, row->mfu >= 0 ? "%.1f" : "?", row->mfu * 100);
     (void)snprintf(cells[4], TSR__CELL_BYTES, step > 0 ? "%.1f" : "?",
                    step > 0 ? m->exposed_s / step * 100 : 0.0);
-    put_gib(cells[5], row->peak_allocated);
-    put_gib(cells[6], row->needed);
+    put_unknown(cells[UNKNOWN_COLUMN], tsr__unknown_share(row));
+    put_gib(cells[6], row->peak_allocated);
+    put_gib(cells[7], row->needed);
     (void)snprintf(cells[FITS_COLUMN], TSR__CELL_BYTES, "%s", tsr__fits_text(row));
-    put_gib(cells[8], row->peak_reserved);
-    (void)snprintf(cells[9], TSR__CELL_BYTES, "%.2f", m->exposed_s * 1e3);
-    put_gib(cells[10], m->sent_intra);
-    put_gib(cells[11], m->sent_inter);
-    (void)snprintf(cells[12], TSR__CELL_BYTES, "%.2f", row->first.step_s * 1e3);
+    put_gib(cells[9], row->peak_reserved);
+    (void)snprintf(cells[10], TSR__CELL_BYTES, "%.2f", m->exposed_s * 1e3);
+    put_gib(cells[11], m->sent_intra);
+    put_gib(cells[12], m->sent_inter);
+    (void)snprintf(cells[13], TSR__CELL_BYTES, "%.2f", row->first.step_s * 1e3);
     (void)snprintf(cells[DEVICE_COLUMN], TSR__CELL_BYTES, "%" PRIu32 " x %s", row->world,
                    row->device);
 }
 
-/* The columns of the terminal: beside a run each row says on what it is. Where there is little
- * room, of time and rate the one that ranks rows is enough. `format`: the first letter of its name.
- */
+/* Returns the columns that the terminal does not show: in which kernels are unknown where none is,
+ * on what a row is unless it stands beside a run, and where there is little room, that one of time
+ * and rate that does not rank rows. `format`: the first letter of its name. */
 static unsigned left_out_columns(const struct tsr_row *rows, size_t n, char format)
 {
     unsigned narrow = format == 'w' ? 0 : wide_columns(columns, N_COLUMNS);
     if (format == 'n' || (format == 'm' && tsr__is_mixed(rows, n)))
         narrow |= 1U << (tsr__same_tokens(rows, n) ? RATE_COLUMN : TIME_COLUMN);
+    if (!tsr__any_unknown(rows, n))
+        narrow |= 1U << UNKNOWN_COLUMN;
     unsigned device = 1U << DEVICE_COLUMN;
     return tsr__is_mixed(rows, n) ? narrow & ~device : narrow | device;
 }

@@ -166,6 +166,20 @@ const struct tsr_run_words *tsr__run_of(const struct tsr_study_info *info, const
     return NULL;
 }
 
+double tsr__unknown_share(const struct tsr_row *row)
+{
+    bool is_known = !row->failure[0] && !row->measured && row->steady.step_s > 0;
+    return is_known ? row->unknown_s / row->steady.step_s : -1;
+}
+
+bool tsr__any_unknown(const struct tsr_row *rows, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (tsr__unknown_share(&rows[i]) > 0)
+            return true;
+    return false;
+}
+
 bool tsr__same_tokens(const struct tsr_row *rows, size_t n)
 {
     for (size_t i = 1; i < n; i++)

@@ -35,6 +35,11 @@ bool tsr__on_front(const struct tsr_row *rows, size_t n, size_t i);
 const struct tsr_run_words *tsr__run_of(const struct tsr_study_info *info, const char *strategy);
 /* All rows have the tokens per GPU and step of the first one. */
 bool tsr__same_tokens(const struct tsr_row *rows, size_t n);
+/* Returns the time of kernels that the cost model does not know over the time of the steady step;
+ * negative: unknown, since the row failed or was measured. */
+double tsr__unknown_share(const struct tsr_row *row);
+/* Returns whether any row has such kernels. */
+bool tsr__any_unknown(const struct tsr_row *rows, size_t n);
 /* Writes a number of bytes with its unit: "3.74 GiB", "512 B". Returns `out`. */
 const char *tsr_bytes_text(double bytes, char out[32]);
 
