@@ -27,7 +27,10 @@ run_ctest() { # BUILD-FOLDER [option...]
     local folder=$1
     shift
     # one more than cores: streams that sleep now and then, processes that wait for each other
-    (cd "$TSR_TOP" && ctest --test-dir "$folder" -j $((TSR_JOBS + 1)) --no-tests=error \
+    # Tests send signals, which nohup and shells without job control have their children ignore.
+    local defaults=(env --default-signal=HUP,INT,TERM)
+    "${defaults[@]}" true 2>/dev/null || defaults=()
+    (cd "$TSR_TOP" && ${defaults[@]+"${defaults[@]}"} ctest --test-dir "$folder" -j $((TSR_JOBS + 1)) --no-tests=error \
         --output-on-failure "$@" </dev/null)
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The wheel of experiments/portable.sh where nothing else is: in a tree of a Python, its standard library and the libraries that
 # these load, pip makes an environment and installs it; no compiler, no SimGrid, no gnuplot, not even a shell. The symbols of glibc
-# that it needs are no newer than its name says. With TSR_THOROUGH the wheel is made if it is not there (minutes, the network).
+# that it needs are no newer than its name says.
+# With TSR_MAKE_WHEEL a wheel that is not there is made first, which takes two cores six minutes, and the network.
 # Environment: TSR_PORTABLE, the folder where it lies; TSR_TREE, another tree with a Python of 3.10 or later in it, which is changed.
 # Exit status 77: there is no wheel of these sources, or no tree may be entered.
 set -euo pipefail
@@ -50,7 +51,7 @@ else
 fi
 "${enter[@]}" "$bare" -c 'import sys; sys.exit(sys.version_info < (3, 10))' || wheel_skip "no tree may be entered here (unshare), or its Python is too old"
 find_wheel || {
-    [ -n "${TSR_THOROUGH:-}" ] || wheel_skip "no wheel of these sources in $out; experiments/portable.sh --wheel makes it"
+    [ -n "${TSR_MAKE_WHEEL:-}" ] || wheel_skip "no wheel of these sources in $out; experiments/portable.sh --wheel makes it"
     PYTHON=$python "$script" --wheel --out "$out" >"$work/log" 2>&1 || wheel_skip "no wheel can be made: $(tail -n 1 "$work/log")"
     find_wheel
 }
