@@ -70,10 +70,10 @@ static void take_grad(struct tsr_engine *e, struct reduction *r)
     f->leaf->grad = NULL;
     r->in = grad->storage;
     tsr__storage_retain(r->in);
-    if (f->reduce != f->compute) {
+    if (f->reduce != (tsr_dtype)grad->dtype) {
         struct tsr_storage *to = tsr__storage_new(e, f->param->numel * tsr_dtype_bytes(f->reduce),
                                                   TSR_CAT_REDUCE_SCATTER);
-        cast(e, r->in, f->compute, to, f->reduce);
+        cast(e, r->in, (tsr_dtype)grad->dtype, to, f->reduce);
         tsr__storage_release(e, &r->in);
         r->in = to;
     } else {
@@ -196,10 +196,36 @@ static bool frees_in_backward(const struct tsr_flat *f)
     return f->sharded && (f->all->sync || f->reshards_after_forward);
 }
 
+/* NO_SHARD: autograd adds to the gradient of the micro-batches before, which was reduced and is
+ * reduced again. */
+static void add_to_reduced(struct tsr_engine *e, struct tsr_flat *f)
+{
+    struct tsr_fsdp_param *p = f->shard;
+    struct tsr_tensor *more = f->leaf->grad;
+    if (f->sharded || !p->grad)
+        return;
+    tsr__operand_tensor(e, more, TSR_READ);
+    tsr__operand_storage(e, p->grad, TSR_READ_WRITE, p->orig_dtype);
+    struct tsr_work work = {.op = TSR_OP_POINTWISE,
+                            .dtype = (uint8_t)p->orig_dtype,
+                            .name = "add",
+                            .flops = (double)more->numel,
+                            .bytes_read = p->grad->bytes + tsr__tensor_bytes(more),
+                            .bytes_written = p->grad->bytes,
+                            .dims = {1, more->numel}};
+    tsr__emit_op(e, &work);
+    f->leaf->grad = tsr__tensor_view(e, p->grad, p->orig_dtype, 1, &f->param->numel);
+    tsr__storage_release(e, &p->grad);
+    tsr_release(e, more);
+}
+
 /* The gradient of the flat parameter is complete. */
 static void post_backward(struct tsr_engine *e, struct tsr_flat *f)
 {
     if (!tsr__ok(e) || !f->leaf || !f->leaf->grad)
+        return;
+    add_to_reduced(e, f);
+    if (!f->leaf->grad)
         return;
     uint8_t hook = e->origin.hook;
     uint32_t module = e->origin.module;

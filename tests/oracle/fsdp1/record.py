@@ -17,11 +17,17 @@ import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import others
+
 BASE = {"world": 4, "mesh": None, "blocks": 3, "width": 16, "inner": 48, "vocab": 64, "tied": False,
         "wrap": "block", "keep": False, "backward_prefetch": "pre", "forward_prefetch": False,
         "limit": True, "param": None, "reduce": None, "micro": 1, "no_sync": False,
         "checkpoint": None, "clip": False, "eval_first": False, "batch": 2, "seq": 4,
         "iterations": 3}
+# A model of others.py: `units` are the modules that it wraps, innermost first. `none`: NO_SHARD.
+OTHER = {**{key: BASE[key] for key in ("world", "mesh", "wrap", "keep", "backward_prefetch", "forward_prefetch",
+                                       "limit", "param", "reduce", "micro", "no_sync", "clip", "iterations")},
+         "none": False}
 
 SCENARIOS = {
     "full-shard": {},
@@ -121,7 +127,7 @@ class Operations(TorchDispatchMode):
             note("cast", out.numel(), NAMES[out.dtype], STREAM.name)
         elif name in ("div_", "add_", "constant_pad_nd") and aside:
             note(name.rstrip("_"), out.numel(), NAMES[out.dtype], STREAM.name)
-        elif name == "cat":
+        elif name == "cat" and out.dim() == 1 and out.dtype in NAMES:   # a flat gradient; models have their own
             note("cat", out.numel(), NAMES[out.dtype], STREAM.name)
         return out
 
@@ -217,14 +223,16 @@ class Model(nn.Module):
         return self.head(self.norm(x))
 
 
-def wrap(model, s, mesh):
+def wrapper(s, mesh):
+    """What wraps a module, with its name in the recording."""
     from torch.distributed.fsdp import (BackwardPrefetch, FullyShardedDataParallel as FSDP,
                                         MixedPrecision, ShardingStrategy)
-    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
     hybrid = s["mesh"] is not None
     strategy = {(0, 0): ShardingStrategy.FULL_SHARD, (0, 1): ShardingStrategy.SHARD_GRAD_OP,
                 (1, 0): ShardingStrategy.HYBRID_SHARD,
                 (1, 1): ShardingStrategy._HYBRID_SHARD_ZERO2}[int(hybrid), int(s["keep"])]
+    if s.get("none"):
+        strategy = ShardingStrategy.NO_SHARD
     precision = None
     if s["param"] or s["reduce"]:
         precision = MixedPrecision(param_dtype=DTYPES[s["param"]], reduce_dtype=DTYPES[s["reduce"]])
@@ -239,6 +247,12 @@ def wrap(model, s, mesh):
                    device_id=torch.device("cpu"))
         UNITS[out] = name
         return out
+    return fsdp
+
+
+def wrap(model, s, mesh):
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    fsdp = wrapper(s, mesh)
     for i in range(s["blocks"]) if s["wrap"] != "root" else ():
         block = getattr(model, f"b{i}")
         if s["checkpoint"] == "inside":
@@ -252,14 +266,35 @@ def wrap(model, s, mesh):
     return fsdp(model, "")
 
 
-def iterate(model, optimizer, s, generator):
+def wrap_other(model, s, mesh):
+    fsdp = wrapper(s, mesh)
+    for name in s["units"]:
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, fsdp(model.get_submodule(name), name))
+    return fsdp(model, "")
+
+
+def tokens_step(s, generator):
+    def step(model):
+        ids = torch.randint(s["vocab"], (s["batch"], s["seq"]), generator=generator)
+        return F.cross_entropy(model(ids).float().flatten(0, 1), ids.flatten())
+    return step
+
+
+def made(s, mesh, rank):
+    """(the wrapped model, a step that gives its loss)."""
+    if "model" not in s:
+        return wrap(Model(s), s, mesh), tokens_step(s, torch.Generator().manual_seed(rank))
+    model, _, batch, loss = others.MODELS[s["model"]]()
+    return wrap_other(model, s, mesh), lambda wrapped: loss(wrapped(**batch), batch)
+
+
+def iterate(model, optimizer, s, step):
     optimizer.zero_grad()
     for k in range(s["micro"]):
-        ids = torch.randint(s["vocab"], (s["batch"], s["seq"]), generator=generator)
         off = s["no_sync"] and k + 1 < s["micro"]
         with model.no_sync() if off else contextlib.nullcontext():
-            logits = model(ids)
-            F.cross_entropy(logits.float().flatten(0, 1), ids.flatten()).backward()
+            step(model).backward()
     if s["clip"]:
         model.clip_grad_norm_(1.0)
     optimizer.step()
@@ -271,17 +306,16 @@ def record(rank, s, path):
                             mesh_dim_names=["replicate", "shard"] if s["mesh"] else ["shard"])
     torch.manual_seed(0)
     Stream.made = Event.count = 0
-    model = wrap(Model(s), s, mesh)
+    model, step = made(s, mesh, rank)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    generator = torch.Generator().manual_seed(rank)
     iterations = []
     with Operations():
-        if s["eval_first"]:
+        if s.get("eval_first"):
             with torch.no_grad():
                 model(torch.zeros(1, s["seq"], dtype=torch.long))
         for _ in range(s["iterations"]):
             ON, EVENTS = True, []
-            iterate(model, optimizer, s, generator)
+            iterate(model, optimizer, s, step)
             ON = False
             iterations.append(EVENTS)
     if rank == 0:
@@ -314,10 +348,17 @@ def write(f, s, iterations):
     f.write("\n]}\n")
 
 
+def scenario(name):
+    if name in SCENARIOS:
+        return {**BASE, **SCENARIOS[name]}
+    s = {**OTHER, **others.SCENARIOS[name]}
+    return {**s, "units": others.MODELS[s["model"]]()[1] if s["wrap"] == "block" else []}
+
+
 def main():
-    out, names = sys.argv[1], sys.argv[2:] or list(SCENARIOS)
+    out, names = sys.argv[1], sys.argv[2:] or [*SCENARIOS, *others.SCENARIOS]
     os.makedirs(out, exist_ok=True)
-    todo = [({**BASE, **SCENARIOS[name]}, os.path.join(out, name + ".json")) for name in names]
+    todo = [(scenario(name), os.path.join(out, name + ".json")) for name in names]
     for world in sorted({s["world"] for s, _ in todo}):
         with socket.socket() as sock:
             sock.bind(("127.0.0.1", 0))
