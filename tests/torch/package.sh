@@ -16,5 +16,5 @@ rm -rf "$work/source/build" "$work"/source/tessera/*.so
 "$TSR_SOURCE_DIR/tests/install/run_paths.sh" "$work/site"
 cd "$TSR_SOURCE_DIR/tests/torch"
 export PYTHONPATH=$work/site PYTHONDONTWRITEBYTECODE=1
-"$python" -m unittest -q test_check test_families test_operators test_pitfalls test_printed test_trace
+"$python" -m unittest -q test_check test_configs test_families test_operators test_pitfalls test_printed test_trace
 echo "the package traces, and refuses what FSDP2 refuses"

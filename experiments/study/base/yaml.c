@@ -395,6 +395,12 @@ static tsr_status syntax_error(const struct source *src, struct fy_diag *diag)
 {
     void *iter = NULL;
     const struct fy_diag_error *first = fy_diag_errors_iterate(diag, &iter);
+    size_t length = strlen(src->name);
+    if (length > 5 && !strcmp(src->name + length - 5, ".toml"))
+        return tsr_fail(TSR_ECONFIG,
+                        "%s: is TOML, not YAML; a configuration of torchtitan is read by "
+                        "`python -m tessera config FILE --cluster NAME`",
+                        src->name);
     if (!first)
         return tsr_fail(TSR_ECONFIG, "%s: is not YAML or JSON text", src->name);
     if (src->is_option)

@@ -10,5 +10,6 @@ Torch is not imported here: the model runs in a child process, beside the stand-
 
 from .errors import Refused, TraceError
 from .api import Trace, load, trace
+from .configs import torchtitan
 
-__all__ = ["Refused", "Trace", "TraceError", "load", "trace"]
+__all__ = ["Refused", "Trace", "TraceError", "load", "torchtitan", "trace"]

@@ -1,11 +1,11 @@
-"""The shell's side: `python -m tessera trace | memory | check`."""
+"""The shell's side: `python -m tessera trace | memory | check | config`."""
 
 import argparse
 import os
 import sys
 import tempfile
 
-from . import api, check, program, start
+from . import api, check, configs, program, start
 from .errors import Refused
 
 
@@ -59,7 +59,19 @@ def options():
                      "its first comment, beside it or here)")
     add.add_argument("--world", type=int, metavar="N", help="ranks (default: the strategy's)")
     add.add_argument("--rank", type=int, default=0, metavar="R")
+    add = commands.add_parser("config", help="read a configuration of torchtitan: what it costs, what one change gains")
+    add.add_argument("file", metavar="TRAIN.toml")
+    add.add_argument("--cluster", required=True, metavar="NAME", help="a shipped cluster (dgx-h100-1), or a file")
+    add.add_argument("-o", "--out", metavar="FILE.yaml", help="the experiment file (default: beside the configuration)")
     return parser
+
+
+def config_command(arguments):
+    read = configs.torchtitan(arguments.file, arguments.cluster)
+    path = arguments.out or os.path.splitext(arguments.file)[0] + ".tessera.yaml"
+    read.save(path)
+    print("\n".join(configs.report(read, path)))
+    return 0
 
 
 def trace_command(arguments):
@@ -113,7 +125,7 @@ def main():
     arguments = options().parse_args()
     try:
         return {"trace": trace_command, "memory": memory_command,
-                "check": check_command}[arguments.command](arguments)
+                "check": check_command, "config": config_command}[arguments.command](arguments)
     except Refused as error:
         print(f"tessera: {error}", file=sys.stderr)
         return 2
