@@ -318,6 +318,8 @@ void tsr__reducer_init_params(struct tsr_engine *e)
         r->buckets[i].buffer = tsr__storage_new(e, r->buckets[i].bytes, TSR_CAT_REDUCE_SCATTER);
     if (r->n_delayed > 0)
         r->delayed_buffer = tsr__storage_new(e, r->delayed_bytes, TSR_CAT_REDUCE_SCATTER);
+    if (r->options.find_unused || r->options.static_graph)
+        r->used_map = tsr__storage_new(e, 4 * r->n_params, TSR_CAT_REDUCE_SCATTER);
     if (r->options.mp.param != TSR_DTYPE_NONE)
         tsr__reducer_make_handles(e, r);
 }

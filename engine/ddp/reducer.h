@@ -64,7 +64,8 @@ struct tsr_reducer {
     struct tsr_param **delayed, *delayed_after;
     struct tsr_storage *delayed_buffer;
     uint64_t delayed_bytes;
-    uint32_t delayed_event; /* 0: not running */
+    uint32_t delayed_event;       /* 0: not running */
+    struct tsr_storage *used_map; /* which parameters a rank used: find_unused, static_graph */
 };
 
 extern const struct tsr_backward_observer tsr__reducer_observer;

@@ -302,18 +302,14 @@ static void emit_used_map(struct tsr_engine *e, const struct tsr_reducer *r,
 /* Emits the all-reduce of a bitmap: which parameters some rank used since the last reduction. */
 static void reduce_used_map(struct tsr_engine *e, struct tsr_reducer *r)
 {
-    struct tsr_storage *map = tsr__storage_new(e, 4 * r->n_params, TSR_CAT_TEMP);
-    if (map && tsr__ok(e)) {
-        struct tsr_instr reduce = {.kind = TSR_ALL_REDUCE,
-                                   .dtype = TSR_U8,
-                                   .reduce_op = TSR_REDUCE_SUM,
-                                   .comm = r->comm,
-                                   .bytes = map->bytes};
-        emit_used_map(e, r, map);
-        tsr__operand_storage(e, map, TSR_READ_WRITE, TSR_U8);
-        tsr__emit(e, &reduce);
-    }
-    tsr__storage_release(e, &map);
+    struct tsr_instr reduce = {.kind = TSR_ALL_REDUCE,
+                               .dtype = TSR_U8,
+                               .reduce_op = TSR_REDUCE_SUM,
+                               .comm = r->comm,
+                               .bytes = r->used_map->bytes};
+    emit_used_map(e, r, r->used_map);
+    tsr__operand_storage(e, r->used_map, TSR_READ_WRITE, TSR_U8);
+    tsr__emit(e, &reduce);
 }
 
 static void copy_back(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b, size_t i)

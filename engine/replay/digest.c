@@ -207,6 +207,8 @@ static void walk_reducer(struct tsr_state_walk *w, struct tsr_reducer *r)
     walk_slots(w, r);
     tsr__walk_u64(w, r->n_delayed);
     tsr__walk_storage(w, r->delayed_buffer);
+    if (r->used_map)
+        tsr__walk_storage(w, r->used_map);
     tsr__walk_event(w, &r->delayed_event);
 }
 

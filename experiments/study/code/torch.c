@@ -99,7 +99,7 @@ static void put_imports(const struct tsr_code_job *c, struct tsr_code_text *to)
                            "FullyShardedDataParallel, MixedPrecision, ShardingStrategy");
     if (s->api == TSR_API_DDP)
         tsr_code_statement(to, 0, "from torch.nn.parallel import DistributedDataParallel");
-    if (s->api == TSR_API_DDP && (s->param || s->reduce))
+    if (s->api == TSR_API_DDP && tsr__code_ddp_is_mixed(s))
         tsr_code_statement(to, 0, "from torch.nn.parallel.distributed import _MixedPrecision");
     if (selective)
         tsr_code_statement(to, 0,

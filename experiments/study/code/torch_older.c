@@ -33,11 +33,18 @@ void tsr__code_add_policy(struct tsr_code_text *to, const struct tsr_settings *s
 
 /* ---- DDP, FSDP1 ------------------------------------------------------------------------------ */
 
+/* f32 sums of f32 gradients are no mixed precision, and the reducer refuses them as one. */
+bool tsr__code_ddp_is_mixed(const struct tsr_settings *s)
+{
+    return s->param || (s->reduce && s->reduce != TSR_F32);
+}
+
 void tsr__code_put_ddp(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     const struct tsr_settings *s = c->settings;
     struct tsr_code_text args = {.s = NULL}, policy = {.s = NULL};
-    tsr__code_add_policy(&policy, s);
+    if (tsr__code_ddp_is_mixed(s))
+        tsr__code_add_policy(&policy, s);
     if (s->ddp_bucket_mb > 0)
         tsr_code_add(&args, ", bucket_cap_mb=%g", s->ddp_bucket_mb);
     if (s->ddp_find_unused)

@@ -18,6 +18,7 @@ tsr_status tsr__code_put_compiled(const struct tsr_code_job *code,
 
 /* ---- torch_older.c: DistributedDataParallel, FullyShardedDataParallel; they return ----------- */
 
+bool tsr__code_ddp_is_mixed(const struct tsr_settings *settings);
 void tsr__code_put_ddp(const struct tsr_code_job *code, struct tsr_code_text *to);
 void tsr__code_put_fsdp1(const struct tsr_code_job *code, struct tsr_code_text *to);
 /* "param_dtype=torch.bfloat16, reduce_dtype=torch.float32" */

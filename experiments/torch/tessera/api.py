@@ -166,7 +166,7 @@ class Row:
         self._words = shlex.split(command)[2:] if command else [file, "--strategy", columns["strategy"]]
 
     def write(self, path, check=None):
-        """Writes the strategy as PyTorch code. check: run it with the real FSDP2 on the stand-in device and compare every
+        """Writes the strategy as PyTorch code. check: run it with the real FSDP2 or DDP on the stand-in device and compare every
         figure; None: if the file that made the model is in this folder. Returns the path."""
         with tempfile.TemporaryDirectory() as folder:
             program.run(["sim", *self._words, "--emit", "torch", folder])

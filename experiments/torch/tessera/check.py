@@ -1,4 +1,4 @@
-"""`python -m tessera check`: written code run by the real FSDP2, its memory held against what the program
+"""`python -m tessera check`: written code run by the real FSDP2 or DDP, its memory held against what the program
 predicts for the strategy that it was written from."""
 
 import json
@@ -10,9 +10,12 @@ from . import api, program, start
 from .errors import Refused
 
 # Settings under which written code is not all that PyTorch would run, or not on a fake process group.
-NEEDED = {"api": ("fully_shard", "replicate"), "init": ("meta",), "precision.master": ("f32",),
+NEEDED = {"api": ("fully_shard", "replicate", "ddp"), "init": ("meta",), "precision.master": ("f32",),
           "optimizer.state": ("master", "f32"), "tp": ("1",), "dialect": ("eager",), "loss.read": ("false",),
           "clip_variant": ("foreach",), "sync_each_step": ("none",)}
+WHY = {("api", "fsdp1"): "its memory depends on when the allocator finds other streams done, which the stand-in device does not "
+                         "model",
+       ("dialect", "compile"): "the stand-in device runs no compiled kernels"}
 WROTE = re.compile(r"strategy (?P<name>.+?) of (?P<file>\S+)(?: with (?P<with>.+?))?, written by tessera ")
 FIGURES = [(when, what) for when in ("peak", "end") for what in ("allocated", "requested", "reserved")]
 
@@ -84,10 +87,15 @@ def recipe(predicted):
     settings = predicted["settings"]
     for key, allowed in NEEDED.items():
         if settings[key] not in allowed:
-            raise Refused(f"strategy {predicted['strategy']}: {key}: {settings[key]} cannot be checked; can be: "
-                          + ", ".join(allowed))
-    found = {"world": predicted["world"], "rank": predicted["rank"], "batch": int(settings["batch"]),
-             "seq": int(settings["seq"]), "micro_batches": int(settings["accumulation.steps"]),
+            why = WHY.get((key, settings[key]))
+            raise Refused(f"strategy {predicted['strategy']}: {key}: {settings[key]} cannot be checked"
+                          + (f" ({why})" if why else "") + "; can be: " + ", ".join(allowed))
+    if settings["api"] == "ddp" and settings["precision.param"] not in ("none", "f32"):
+        raise Refused(f"strategy {predicted['strategy']}: precision.param: {settings['precision.param']} beside api: ddp cannot be "
+                      "checked (PyTorch keeps the first buckets in the parameters' dtype, too, until it rebuilds them, and frees "
+                      "copies of parameters by bucket, which the prediction does not have); can be: none")
+    found = {"world": predicted["world"], "rank": predicted["rank"], "api": settings["api"],
+             "batch": int(settings["batch"]), "seq": int(settings["seq"]), "micro_batches": int(settings["accumulation.steps"]),
              "optimizer": optimizer(settings), "optimizer_options": optimizer_options(settings),
              "weight_decay": float(settings["train.weight_decay"]), "decay": settings["train.decay"], "clip": settings["clip"] == "true",
              "offload": settings["offload"] != "none", "param_dtype": settings["precision.param"],

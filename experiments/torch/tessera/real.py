@@ -1,4 +1,4 @@
-"""Training steps with the real FSDP2 on the stand-in device and a fake process group: what the caching
+"""Training steps with the real FSDP2 or DDP on the stand-in device and a fake process group: what the caching
 allocator holds, phase by phase. The truth that predictions are checked against."""
 
 import contextlib
@@ -14,6 +14,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from . import device, passes, source, tracer
 from .errors import Refused
+from .model import materialise
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "none": None,
           "bfloat16": torch.bfloat16, "float16": torch.float16, None: None}
@@ -61,7 +62,9 @@ def tie(model):
                 module._parameters[name] = one
 
 
-def materialise(model, strategy, offload):
+def sharded(job, strategy, mesh, offload):
+    """The model as fully_shard or replicate leave it, made on the meta device and materialised."""
+    model = strategy.apply(job.model, mesh)
     model.to_empty(device="cpu" if offload else "cuda")
     if offload:
         for module in model.modules():
@@ -70,6 +73,64 @@ def materialise(model, strategy, offload):
                     module._buffers[name] = buffer.cuda()
     getattr(strategy, "tie", tie)(model)
     model._get_fsdp_state()._lazy_init()   # so that paddings' copies belong to no iteration
+    return model
+
+
+class Done(dist._Work):
+    """A collective that is over, with a future, which DDP reads gradients from and the fake group's lacks."""
+
+    def __init__(self, tensors):
+        super().__init__()
+        self.future = torch.futures.Future()
+        self.future.set_result(tensors)
+
+    def wait(self, *timeout):
+        return True
+
+    def get_future(self):
+        return self.future
+
+
+class Alone(dist.ProcessGroup):
+    """One rank of many, whose collectives leave their tensors as they are. The reducer broadcasts the order of its
+    buckets as integers and reads them back, which the stand-in device has to be told."""
+
+    group_name = "alone"
+    there = None
+
+    def getBackendName(self):
+        return self.group_name
+
+    def allreduce(self, tensors, options=None):
+        return Done(tensors)
+
+    def broadcast(self, tensors, options=None):
+        values = self.there.copied(tensors[0]) if self.there and tensors[0].dtype == torch.int32 else None
+        if values is not None:
+            self.there.answer(values.numpy().tobytes())
+        return Done(tensors)
+
+    def allgather(self, outputs, inputs, options=None):
+        return Done(outputs)
+
+
+def join(api, rank, world):
+    if api != "ddp":
+        dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+        return
+    dist.Backend.register_backend("alone", lambda store, rank, size, timeout: Alone(rank, size), devices=["cpu", "cuda"])
+    dist.init_process_group("alone", store=FakeStore(), rank=rank, world_size=world)
+    torch._C._distributed_c10d._register_process_group("alone", dist.group.WORLD)   # a mesh looks it up by name
+
+
+def copied(job, strategy, mesh, answer):
+    """The model as DistributedDataParallel leaves it: whole on the device before it is wrapped. Its first act, to
+    compare what all ranks have, needs ranks and values: it is left out, and nothing that it allocates stays.
+    `answer`: of the model's own reads, which come after those of the reducer in a forward."""
+    materialise(job.model, None)
+    job.model.register_forward_pre_hook(answer)
+    torch.nn.parallel.distributed._verify_param_shape_across_processes = lambda *arguments, **options: True
+    return strategy.apply(job.model, mesh)
 
 
 def make_optimizer(name, parameters, weight_decay=None, options=None, decay="all"):
@@ -115,23 +176,30 @@ def run(job, strategy, recipe, reads=()):
     torch.set_num_threads(1)
     passes.sdpa(recipe.get("sdpa", "flash"))
     torch.cuda.init()
-    there = device.Device()
-    dist.init_process_group("fake", store=FakeStore(), rank=recipe["rank"], world_size=recipe["world"])
+    Alone.there = device.Device()
+
+    def answer(*_):
+        for value in reads:
+            Alone.there.answer(value)
+    join(recipe.get("api"), recipe["rank"], recipe["world"])
     mesh = mesh_of(strategy, recipe["world"], recipe.get("world_given"))
-    model = strategy.apply(job.model, mesh)
-    materialise(model, strategy, recipe.get("offload"))
+    is_ddp = recipe.get("api") == "ddp"
+    if is_ddp:
+        model = copied(job, strategy, mesh, answer)
+    else:
+        model = sharded(job, strategy, mesh, recipe.get("offload"))
     optimizer = make_optimizer(recipe["optimizer"], [p for p in model.parameters() if p.requires_grad],
                                recipe.get("weight_decay"), recipe.get("optimizer_options"), recipe.get("decay", "all"))
     phases = Phases()
     gc.collect()
     gc.disable()
     for i in range(recipe.get("iterations", 2)):
-        iteration(i, phases, job, model, strategy, optimizer, recipe, there, reads)
+        iteration(i, phases, job, model, strategy, optimizer, recipe, (lambda: None) if is_ddp else answer)
     phases.begin(None, None)
     return phases.rows
 
 
-def iteration(i, phases, job, model, strategy, optimizer, recipe, there, reads):
+def iteration(i, phases, job, model, strategy, optimizer, recipe, before):
     cast = contextlib.nullcontext
     if recipe.get("autocast"):
         def cast():
@@ -148,19 +216,10 @@ def iteration(i, phases, job, model, strategy, optimizer, recipe, there, reads):
     for k in range(n):
         if hasattr(strategy, "before_micro_batch"):
             strategy.before_micro_batch(model, k == n - 1)
-        for value in reads:
-            there.answer(value)
-        tail = str(k) if n > 1 else ""
-        phases.begin(i, "forward" + tail)
-        with cast():
-            output = job.forward(model, data[k])
-        phases.begin(i, "loss" + tail)
-        with cast():
-            loss = job.loss(output, data[k])
-        del output
-        phases.begin(i, "backward" + tail)
-        loss.backward()
-        del loss
+        before()
+        part = strategy.micro_batch(model, k == n - 1) if hasattr(strategy, "micro_batch") else contextlib.nullcontext()
+        with part:
+            micro_batch(i, str(k) if n > 1 else "", phases, job, model, data[k], cast)
     if recipe.get("clip"):
         phases.begin(i, "clip")
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
@@ -169,6 +228,18 @@ def iteration(i, phases, job, model, strategy, optimizer, recipe, there, reads):
         optimizer.step()
     phases.begin(i, "end")
     del data
+
+
+def micro_batch(i, tail, phases, job, model, data, cast):
+    phases.begin(i, "forward" + tail)
+    with cast():
+        output = job.forward(model, data)
+    phases.begin(i, "loss" + tail)
+    with cast():
+        loss = job.loss(output, data)
+    del output
+    phases.begin(i, "backward" + tail)
+    loss.backward()
 
 
 # ---- written code ------------------------------------------------------------------------------------------
