@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The Python package of experiments/torch, built and installed from a copy. Exit status 77: no PyTorch (environment.sh).
+# Usage: package.sh [MODULE...]: tests of this folder (default: all but test_check, which check.sh runs beside them).
 set -euo pipefail
 . "$(dirname "$0")/_python.sh"
 torch_python || torch_skip "$python has no torch 2.11 with CUDA, transformers, yaml, setuptools, wheel"
@@ -16,5 +17,6 @@ rm -rf "$work/source/build" "$work"/source/tessera/*.so
 "$TSR_SOURCE_DIR/tests/install/run_paths.sh" "$work/site"
 cd "$TSR_SOURCE_DIR/tests/torch"
 export PYTHONPATH=$work/site PYTHONDONTWRITEBYTECODE=1
-"$python" -m unittest -q test_check test_configs test_families test_operators test_pitfalls test_printed test_trace
+[ $# -gt 0 ] || set -- test_configs test_families test_operators test_pitfalls test_printed test_trace
+"$python" -m unittest -q "$@"
 echo "the package traces, and refuses what FSDP2 refuses"
