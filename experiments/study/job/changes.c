@@ -1,5 +1,4 @@
-/* changes.c: the keys that change numbers or hardware, and the comparison of two strategies in
- * them. */
+/* changes.c: the comparison of two strategies in the keys that change numbers or hardware. */
 #include "experiments/study/job/changes.h"
 
 #include <inttypes.h>
@@ -9,57 +8,6 @@
 
 #include "experiments/study/config/needs.h"
 #include "experiments/study/config/settings.h"
-
-/* Keys of the software are left out of sim.*: a user may choose them freely. */
-static const struct {
-    const char *key; /* with '.' at its end: all keys that begin with it */
-    enum tsr_change change;
-} kinds[] = {
-    {"model.name", TSR_CHANGES_NUMBERS},
-    {"model.tree", TSR_CHANGES_NUMBERS},
-    {"model.trace", TSR_CHANGES_NUMBERS},
-    {"model.layers", TSR_CHANGES_NUMBERS},
-    {"model.positions", TSR_CHANGES_NUMBERS},
-    {"seq", TSR_CHANGES_NUMBERS},
-    {"precision.", TSR_CHANGES_NUMBERS},
-    {"optimizer.name", TSR_CHANGES_NUMBERS},
-    {"optimizer.state", TSR_CHANGES_NUMBERS},
-    {"optimizer.momentum", TSR_CHANGES_NUMBERS},
-    {"optimizer.nesterov", TSR_CHANGES_NUMBERS},
-    {"optimizer.maximize", TSR_CHANGES_NUMBERS},
-    {"optimizer.amsgrad", TSR_CHANGES_NUMBERS},
-    {"clip", TSR_CHANGES_NUMBERS},
-    {"sim.tf32", TSR_CHANGES_NUMBERS},
-    {"cluster.", TSR_CHANGES_HARDWARE},
-    {"nodes", TSR_CHANGES_HARDWARE},
-    {"gpu", TSR_CHANGES_HARDWARE},
-    {"gpus_per_node", TSR_CHANGES_HARDWARE},
-    {"sim.host_", TSR_CHANGES_HARDWARE},
-    {"sim.queue_depth", TSR_CHANGES_HARDWARE},
-    {"sim.latency_scale", TSR_CHANGES_HARDWARE},
-    {"sim.link_efficiency", TSR_CHANGES_HARDWARE},
-    {"sim.infinite_bandwidth", TSR_CHANGES_HARDWARE},
-    {"sim.slow_", TSR_CHANGES_HARDWARE},
-    {"sim.nic_bw", TSR_CHANGES_HARDWARE},
-    {"sim.intra_bw", TSR_CHANGES_HARDWARE},
-    {"sim.faults", TSR_CHANGES_HARDWARE},
-    {"sim.reroute", TSR_CHANGES_HARDWARE},
-    {"sim.traffic", TSR_CHANGES_HARDWARE},
-    {"sim.background_", TSR_CHANGES_HARDWARE},
-    {"sim.jitter_", TSR_CHANGES_HARDWARE},
-    {"sim.calibration.", TSR_CHANGES_HARDWARE},
-};
-
-static unsigned change_of(const char *key)
-{
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        size_t n = strlen(kinds[i].key);
-        bool many = strchr("._", kinds[i].key[n - 1]) != NULL;
-        if (strncmp(key, kinds[i].key, n) == 0 && (many || key[n] == '\0'))
-            return kinds[i].change;
-    }
-    return 0;
-}
 
 static void add_words(struct tsr_changes *out, const char *key, const char *value)
 {
@@ -85,7 +33,7 @@ static tsr_status compare(const struct tsr_settings *settings, const struct tsr_
                           struct values *v, struct tsr_changes *out)
 {
     for (size_t i = 0; i < tsr_n_keys(); i++) {
-        unsigned change = change_of(tsr_keys[i].name);
+        unsigned change = tsr_keys[i].changes;
         if (!change)
             continue;
         TSR_TRY(tsr_key_format(&tsr_keys[i], settings, v->is, sizeof v->is));
