@@ -67,8 +67,8 @@ struct tsr_fsdp1 {
     uint32_t *free_events; /* a queue: frees that the host has not waited for */
     size_t n_pre_order, cap_pre_order, n_post_order, cap_post_order;
     struct tsr_flat **pre_order, **post_order;
-    /* Of a traced model, which has no graph: flat parameters whose split of this forward has not
-     * run backward, oldest first. */
+    /* Flat parameters whose split of this forward has not run backward, oldest first. Only a traced
+     * model, which has no graph, uses the list. */
     size_t n_splits, cap_splits;
     struct tsr_flat **splits;
     size_t n_step, cap_step;
@@ -108,9 +108,10 @@ void tsr__fsdp1_run_splits(struct tsr_engine *e, const struct tsr_flat *f);
 
 void tsr__fsdp1_register_pre_backward(struct tsr_engine *e, struct tsr_flat *f,
                                       struct tsr_tensor *out, struct tsr_tensor *aux);
-/* The hooks of a traced module's outputs: that it has some, which a prefetch asks for, and that
- * they run. */
+/* Notes that an output of f's module has a pre-backward hook: only such a module is gathered ahead
+ * in backward. */
 void tsr__fsdp1_expect_backward(struct tsr_flat *f);
+/* Runs the pre-backward hook of f's module, unless it ran in this backward. */
 void tsr__fsdp1_pre_backward(struct tsr_engine *e, struct tsr_flat *f);
 extern const struct tsr_backward_observer tsr__fsdp1_observer;
 void tsr__fsdp1_zero_grad(struct tsr_flat *f);

@@ -200,10 +200,10 @@ void tsr__emit_loss(struct tsr_engine *e, const char *name, struct tsr_tensor *c
  * of 32 bytes. */
 uint64_t tsr__bytes_in_passes(uint64_t bytes, uint64_t rows, unsigned passes);
 
-/* Emits a kernel of the loss that goes `passes` times over its first input. 0: it reads one element
- * a row, the log-probability of a label. PyTorch's log_softmax looks
- * for the largest, sums exponentials, and writes (cunn_SoftMaxForward, ATen/native/cuda/SoftMax.cu;
- * shorter rows stay in shared memory). */
+/* Emits a kernel of the loss that goes `passes` times over its first input; 0: it reads one element
+ * a row, the log-probability of a label. PyTorch's log_softmax takes three passes over a row that
+ * shared memory does not hold: it finds the largest element, sums exponentials, and writes
+ * (cunn_SoftMaxForward, ATen/native/cuda/SoftMax.cu). */
 enum { TSR_LOG_SOFTMAX_PASSES = 3, TSR_LOG_SOFTMAX_BACKWARD_PASSES = 2 };
 void tsr__emit_loss_in_passes(struct tsr_engine *e, const char *name, struct tsr_tensor *const *in,
                               int n, struct tsr_tensor *const *out, int n_out, unsigned passes);

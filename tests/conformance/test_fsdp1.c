@@ -92,7 +92,7 @@ static void add_model(struct run *r)
         ok(tsr_param_tie(r->e, "head.weight", "embed.weight"));
 }
 
-/* Of another family: there is no such built-in model. */
+/* Returns whether the scenario names a model that is not built in. */
 static bool is_other(const json_t *scenario)
 {
     return json_object_get(scenario, "model") != NULL;

@@ -1,6 +1,7 @@
 """Written code run by the real FSDP2 or DDP: equal to what was predicted, for built-in and traced models; what
 differs is found and named; mistakes are one line. And two random mixes."""
 
+import io
 import json
 import os
 import subprocess
@@ -179,6 +180,20 @@ class Check(unittest.TestCase):
                 with self.subTest(row.settings), mock.patch.object(check, "check", wraps=check.check) as ran:
                     self.assertTrue(os.path.isfile(row.write(self.path(f"row{i}.py"))))
                     self.assertEqual(ran.call_count, 1)
+        finally:
+            os.chdir(here)
+
+    def test_what_cannot_be_checked_is_written_with_a_note(self):
+        here = os.getcwd()
+        os.chdir(HERE)
+        try:
+            with mock.patch.dict(os.environ, XDG_CACHE_HOME=self.path("cache")):
+                row, = tessera.trace("models.py:deep").compare("dgx-h100-1", {"older": {"api": "fsdp1"}})
+            with mock.patch.object(sys, "stderr", io.StringIO()) as said:
+                self.assertTrue(os.path.isfile(row.write(self.path("older.py"))))
+            self.assertRegex(said.getvalue(), r"note: .*older\.py: written, not checked: strategy older: api: fsdp1 cannot be checked")
+            with self.assertRaisesRegex(Refused, "fsdp1 cannot be checked"):
+                row.write(self.path("older.py"), check=True)
         finally:
             os.chdir(here)
 

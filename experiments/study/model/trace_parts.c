@@ -187,8 +187,8 @@ static tsr_status read_op_shape(const struct tsr__trace_at *at, const json_t *sh
     return TSR_OK;
 }
 
-/* Bytes read and bytes written. Files of 2026-11 and before have their sum alone: half of it counts
- * as read. */
+/* Reads the bytes that an operator reads and writes. Files of 2026-11 and before have their sum
+ * alone, half of which counts as read. */
 static tsr_status read_op_bytes(const struct tsr__trace_at *at, struct tsr_traced_op *out)
 {
     TSR_TRY(tsr__trace_u64(at, json_array_get(at->value, 4), 0, MOST_BYTES, &out->bytes_read));

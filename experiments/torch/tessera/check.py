@@ -7,7 +7,7 @@ import re
 import tempfile
 
 from . import api, program, start
-from .errors import Refused
+from .errors import Refused, Unchecked
 
 # Settings under which written code is not all that PyTorch would run, or not on a fake process group.
 NEEDED = {"api": ("fully_shard", "replicate", "ddp"), "init": ("meta",), "precision.master": ("f32",),
@@ -75,7 +75,7 @@ def optimizer(settings):
         return name
     if variant in ("foreach", "fused", "loop"):
         return f"{name}_momentum_{variant}" if name == "sgd" and settings["optimizer.momentum"] == "true" else f"{name}_{variant}"
-    raise Refused(f"optimizer.variant: {variant} of {name} is not PyTorch's own: it cannot be checked")
+    raise Unchecked(f"optimizer.variant: {variant} of {name} is not PyTorch's own: it cannot be checked")
 
 
 def optimizer_options(settings):
@@ -88,10 +88,10 @@ def recipe(predicted):
     for key, allowed in NEEDED.items():
         if settings[key] not in allowed:
             why = WHY.get((key, settings[key]))
-            raise Refused(f"strategy {predicted['strategy']}: {key}: {settings[key]} cannot be checked"
+            raise Unchecked(f"strategy {predicted['strategy']}: {key}: {settings[key]} cannot be checked"
                           + (f" ({why})" if why else "") + "; can be: " + ", ".join(allowed))
     if settings["api"] == "ddp" and settings["precision.param"] not in ("none", "f32"):
-        raise Refused(f"strategy {predicted['strategy']}: precision.param: {settings['precision.param']} beside api: ddp cannot be "
+        raise Unchecked(f"strategy {predicted['strategy']}: precision.param: {settings['precision.param']} beside api: ddp cannot be "
                       "checked (PyTorch keeps the first buckets in the parameters' dtype, too, until it rebuilds them, and frees "
                       "copies of parameters by bucket, which the prediction does not have); can be: none")
     found = {"world": predicted["world"], "rank": predicted["rank"], "api": settings["api"],
