@@ -37,6 +37,9 @@ if [ -n "$build" ]; then
     }
 fi
 
+# Headers that are installed: "FILE". What one of them includes is one of them.
+sed -nE 's/^ *((engine|sim|exec|experiments)\/[^ ]*\.h)\)?$/\1/p' CMakeLists.txt >"$work/installed"
+
 # Sources that no CMakeLists.txt names: "FILE".
 lists=$(cat engine/CMakeLists.txt sim/base/CMakeLists.txt sim/CMakeLists.txt exec/CMakeLists.txt exec/cuda/CMakeLists.txt \
     experiments/CMakeLists.txt CMakeLists.txt tests/CMakeLists.txt | tr -s ' ()\n' '\n' | sed 's|.*/||' | sort -u)
@@ -134,8 +137,12 @@ BEGIN {
             complain(line ": its folder is not in tests/layers.tsv")
     while ((getline line < (work "/forgotten")) > 0)
         complain(line ": no CMakeLists.txt names it")
+    while ((getline line < (work "/installed")) > 0)
+        installed[line] = 1
     while ((getline line < (work "/includes")) > 0) {
         split(line, f, " ")
+        if (f[1] in installed && f[2] == "\"" && !(f[3] in installed))
+            complain(f[1] ": is installed, and \"" f[3] "\", which it includes, is not")
         from = folder_of(f[1])
         if (f[2] == "<") {
             if (!system_allowed(library_of[from], f[3]))

@@ -2,6 +2,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "experiments/study/config/changes.h"
 #include "experiments/study/config/section.h"
 #include "experiments/study/config/settings.h"
 

@@ -196,14 +196,6 @@ enum tsr_key_type {
     TSR_KEY_TREE        /* struct tsr_tree_value */
 };
 
-/* What a strategy changes beside its speed. */
-enum tsr_change {
-    TSR_CHANGES_STACK = 1,    /* it needs code or a package that the reference does not (needs.h) */
-    TSR_CHANGES_NUMBERS = 2,  /* another model, sequence, precision or optimizer, no clipping */
-    TSR_CHANGES_HARDWARE = 4, /* another cluster, card or number of GPUs, or other conditions */
-    TSR_ALL_CHANGES = 7
-};
-
 /* A row of the table of keys: everything that reading, printing, checking and help know of a key.
  * All of it is static. */
 struct tsr_key {

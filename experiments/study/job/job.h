@@ -2,8 +2,8 @@
 #ifndef TSR_STUDY_JOB_H
 #define TSR_STUDY_JOB_H
 
+#include "experiments/study/config/changes.h"
 #include "experiments/study/config/experiment.h"
-#include "experiments/study/job/changes.h"
 #include "experiments/study/model/model.h"
 #include "sim/cluster/cluster.h"
 

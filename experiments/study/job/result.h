@@ -7,8 +7,8 @@
 
 #include "engine/program/memory.h"
 #include "engine/tessera.h"
+#include "experiments/study/config/changes.h"
 #include "experiments/study/config/section.h"
-#include "experiments/study/job/changes.h"
 #include "experiments/study/job/fit.h"
 #include "experiments/study/job/host_fit.h"
 #include "sim/figures/metrics.h"

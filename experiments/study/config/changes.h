@@ -5,7 +5,16 @@
 #define TSR_STUDY_CHANGES_H
 
 #include "engine/program/base.h"
-#include "experiments/study/config/settings.h"
+
+struct tsr_settings;
+
+/* What a strategy changes beside its speed. */
+enum tsr_change {
+    TSR_CHANGES_STACK = 1,    /* it needs code or a package that the reference does not (needs.h) */
+    TSR_CHANGES_NUMBERS = 2,  /* another model, sequence, precision or optimizer, no clipping */
+    TSR_CHANGES_HARDWARE = 4, /* another cluster, card or number of GPUs, or other conditions */
+    TSR_ALL_CHANGES = 7
+};
 
 /* Plain data. */
 struct tsr_changes {

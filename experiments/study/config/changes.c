@@ -1,5 +1,5 @@
 /* changes.c: the comparison of two strategies in the keys that change numbers or hardware. */
-#include "experiments/study/job/changes.h"
+#include "experiments/study/config/changes.h"
 
 #include <inttypes.h>
 #include <stdio.h>
