@@ -176,7 +176,7 @@ static struct tsr_tensor *cast_inputs(struct tsr_engine *e, const struct tsr_sta
 static bool is_first_of_list(struct tsr_state *s, const struct tsr_module *m)
 {
     bool first = !s->list_open;
-    if (first)
+    if (first && s->training != TSR_PRE_BACKWARD) /* a recomputation has no node of its own */
         s->first_run = m;
     s->list_open = s->n_modules > 1;
     return first;
@@ -190,11 +190,17 @@ static void forget_ran(struct tsr_state *s)
         s->ran[i] = false;
 }
 
+static void note_last(struct tsr_state *s, const struct tsr_module *m)
+{
+    if (s->training != TSR_PRE_BACKWARD)
+        s->last_run = m;
+}
+
 /* ... and the post-hook body once all have run. */
 static bool is_last_of_list(struct tsr_state *s, const struct tsr_module *m)
 {
     if (s->n_modules == 1 || !s->list_open) {
-        s->last_run = m;
+        note_last(s, m);
         return true;
     }
     for (size_t i = 0; i < s->n_modules; i++)
@@ -205,7 +211,7 @@ static bool is_last_of_list(struct tsr_state *s, const struct tsr_module *m)
     if (s->n_ran < s->n_modules)
         return false;
     forget_ran(s);
-    s->last_run = m;
+    note_last(s, m);
     return true;
 }
 
@@ -341,9 +347,19 @@ static struct tsr_tensor *run_post_forward(struct tsr_engine *e, struct tsr_stat
     }
     if (!recompute || e->config.version >= TSR_TORCH_2_15)
         out = cast(e, out, s->mp.output);
+    if (e->traced && last_gather && s->mp.output != TSR_DTYPE_NONE) {
+        s->comm->late = last_gather;
+        last_gather = NULL;
+    }
     tsr__storage_release(e, &last_gather);
     leave_hook(e);
     return out;
+}
+
+void tsr__state_end_post_forward(struct tsr_engine *e, struct tsr_state *s)
+{
+    if (s && s->comm)
+        tsr__storage_release(e, &s->comm->late);
 }
 
 /* The hooks of a list also run when a recomputation has stopped early, without an output: the list
@@ -528,6 +544,7 @@ tsr_status tsr_reset_iter_state(struct tsr_engine *e, struct tsr_module *m)
         reset_state(e, s->ctx->states[i]);
     struct tsr_comm_ctx *comm = s->comm;
     tsr__storage_release(e, &comm->deferred.output);
+    tsr__storage_release(e, &comm->late);
     tsr__drop_reduce_inputs(e, comm, 0);
     comm->n_order = 0;
     s->ctx->iter_root = NULL;

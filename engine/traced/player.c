@@ -253,6 +253,14 @@ static void play_free(struct playing *p, const struct tsr_traced_event *ev)
         free_slot(p, owner, slot);
 }
 
+/* The cast of a module's output, which is the first kernel behind its forward, is over, or there
+ * was none. */
+static void end_post_forward(struct playing *p)
+{
+    if (p->step->mark == TSR_TRACED_POST_FORWARD)
+        tsr__state_end_post_forward(p->e, p->t->modules[p->step->module]->state);
+}
+
 static void play_kernel(struct playing *p, const struct tsr_traced_event *ev)
 {
     struct tsr_engine *e = p->e;
@@ -277,6 +285,7 @@ static void play_kernel(struct playing *p, const struct tsr_traced_event *ev)
     t->n_fresh = 0;
     tsr__push_arg(e, t->model->hash);
     tsr__emit_op(e, &t->works[ev->n]);
+    end_post_forward(p);
 }
 
 /* Another gradient of the segment is in the same storage. */
@@ -394,6 +403,7 @@ static void play_segment(struct tsr_engine *e, int list, uint32_t at)
         return;
     }
     play_events(&p);
+    end_post_forward(&p);
     if (tsr__ok(e))
         tsr__instance_end(&t->instances, p.running);
 }

@@ -127,11 +127,13 @@ struct tsr_traced_model {
     /* The same while every operation was recorded (tsr_engine_config.instrumented); n 0: as plain.
      */
     struct tsr_traced_steps instrumented[2];
-    tsr_dtype compute;  /* that parameters are cast to by wrappers; NONE: not cast */
-    const bool *hooked; /* by module: it has marks */
-    const bool *casts;  /* by module: its hooks cast its inputs; NULL: none does */
-    const bool *needs;  /* by module: its hooks change what is allocated, so it must be wrapped;
-                           NULL:  those of none do */
+    tsr_dtype compute;      /* that parameters are cast to by wrappers; NONE: not cast */
+    const bool *hooked;     /* by module: it has marks */
+    const bool *casts;      /* by module: its hooks cast its inputs; NULL: none does */
+    const bool *needs;      /* by module: its hooks change what is allocated, so it must be wrapped;
+                               NULL:  those of none do */
+    const uint32_t *groups; /* by module: modules of one number, not 0, had the hooks of one call,
+                               and are wrapped so; NULL: each had its own */
     const char *const
         *cannot; /* by module: why it cannot be wrapped; NULL: it can; NULL: all can */
 };

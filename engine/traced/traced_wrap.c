@@ -39,6 +39,40 @@ static tsr_status check_param(const struct tsr_traced *t, const struct tsr_param
                     dtype_name(compute_dtype(p)), dtype_name(t->model->compute));
 }
 
+/* True if this module's hooks were, when the model was traced, those of a call with exactly the
+ * modules that are wrapped with it now. */
+static bool has_its_group(const struct tsr_traced *t, uint32_t module, const struct tsr_state *s)
+{
+    const uint32_t *groups = t->model->groups;
+    size_t traced = 0, wrapped = 0;
+    for (uint32_t i = 0; i < t->model->n_modules; i++) {
+        bool is_traced = groups && groups[i] && groups[i] == groups[module];
+        bool is_wrapped = t->modules[i]->state == s;
+        traced += is_traced;
+        wrapped += is_traced && is_wrapped;
+    }
+    return traced == s->n_modules && wrapped == traced;
+}
+
+static tsr_status check_group(const struct tsr_traced *t, uint32_t module, bool needed)
+{
+    const struct tsr_module *m = t->modules[module];
+    bool is_traced = t->model->groups && t->model->groups[module];
+    if (is_traced && m->hooks && (!m->state || m->state->flat))
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "'%s' is wrapped by fsdp1, and was traced in one call with others", m->fqn);
+    if (!m->state || !(is_traced || (needed && m->state->n_modules > 1)) ||
+        has_its_group(t, module, m->state))
+        return TSR_OK;
+    if (is_traced)
+        return tsr_fail(TSR_EUNSUPPORTED, "'%s' was traced in one call with others than it has now",
+                        m->fqn);
+    return tsr_fail(TSR_EUNSUPPORTED,
+                    "'%s' is wrapped together with others, and its own hooks changed what "
+                    "the traced run allocated",
+                    m->fqn);
+}
+
 static tsr_status check_hooks(const struct tsr_traced *t)
 {
     for (size_t i = 0; i < t->model->n_modules; i++) {
@@ -52,11 +86,7 @@ static tsr_status check_hooks(const struct tsr_traced *t)
             return tsr_fail(
                 TSR_EUNSUPPORTED,
                 "'%s' is not wrapped, and its hooks changed what the traced run allocated", m->fqn);
-        if (needed && m->state && m->state->n_modules > 1)
-            return tsr_fail(TSR_EUNSUPPORTED,
-                            "'%s' is wrapped together with others, and its own hooks changed what "
-                            "the traced run allocated",
-                            m->fqn);
+        TSR_TRY(check_group(t, (uint32_t)i, needed));
         if (asks && t->model->cannot && t->model->cannot[i])
             return tsr_fail(TSR_EUNSUPPORTED, "'%s' cannot be wrapped: %s", m->fqn,
                             t->model->cannot[i]);

@@ -110,6 +110,28 @@ class Check(unittest.TestCase):
                 done = self.run_check(self.path("traced", strategy + ".py"), model, "--experiment", self.path("traced.yaml"))
                 self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
 
+    def test_modules_of_one_call_as_they_were_traced(self):
+        """Where hooks change the run, a call of several modules is traced as one."""
+        for name, wrap, options in (("pairs", ["first+blocks.0", "blocks.1+blocks.2"], {}),
+                                    ("attends", ["blocks.0+pool", "blocks.1"], {"output": "bf16"}),
+                                    ("shared", ["blocks.0+blocks.3"], {"checkpoint": "none"})):
+            model = os.path.join(HERE, "models.py") + ":" + name
+            tessera.trace(model, wrap=wrap, **options).save(self.path("calls.trace"))
+            entries = [{"modules": call.split("+"), "group": "+" in call} for call in wrap] + [{"modules": [""]}]
+            apart = [{"modules": [module for call in wrap for module in call.split("+")]}, {"modules": [""]}]
+            self.write("calls.yaml", {"model": {"trace": "calls.trace"}, "cluster": "dgx-h100-1", "wrap": entries,
+                                      "precision": {"output": options.get("output", "none")},
+                                      "strategies": {"once": {}, "twice": {"accumulation": {"steps": 2}}}})
+            self.emit("calls")
+            for strategy in ("once", "twice"):
+                with self.subTest(f"{name} {strategy}"):
+                    _, found = check.check(self.path("calls", strategy + ".py"), model, named=self.path("calls.yaml"))
+                    self.assertEqual(found, [])
+            with self.subTest(name), self.assertRaisesRegex(Refused, "was traced in one call with others than it has now"):
+                program.run(["compare", self.path("calls.yaml"), "--no-traces", "--only", "once", "--set", "wrap=" + json.dumps(apart)])
+        with self.assertRaisesRegex(Refused, "--wrap first\\+blocks.0.up: modules of one call are recomputed apart"):
+            tessera.trace(os.path.join(HERE, "models.py") + ":deep", wrap=["first+blocks.0.up"], checkpoint="full")
+
     def test_ddp(self):
         model = os.path.join(HERE, "models.py") + ":deep"
         made = subprocess.run([sys.executable, "-m", "tessera", "trace", model, "--dtype", "none", "-o", self.path("ddp.trace")],

@@ -84,16 +84,15 @@ class Load(unittest.TestCase):
             self.refused("more than 100 times" if pieces == 100 else "more than 64 MiB")
 
     def test_bytes_with_one_bit_flipped(self):
-        """Every fifth byte; the long form takes all bits."""
+        """One bit of every fifth byte; the long form takes one of each."""
         for i in range(0, len(self.packed), 1 if os.environ.get("TSR_THOROUGH") else 5):
-            for bit in range(8) if os.environ.get("TSR_THOROUGH") else [i % 8]:
-                data = bytearray(self.packed)
-                data[i] ^= 1 << bit
-                self.same_or_refused(bytes(data), f"bit {bit} of byte {i}")
+            data = bytearray(self.packed)
+            data[i] ^= 1 << i % 8
+            self.same_or_refused(bytes(data), f"bit {i % 8} of byte {i}")
 
     def test_flips_of_the_text(self):
         text = gzip.decompress(self.packed)
-        for i in range(0, len(text), 1 if os.environ.get("TSR_THOROUGH") else 101):
+        for i in range(0, len(text), 13 if os.environ.get("TSR_THOROUGH") else 101):
             data = bytearray(text)
             data[i] ^= 1 << i % 7
             self.same_or_refused(gzip.compress(bytes(data), 1), f"byte {i} of the text")

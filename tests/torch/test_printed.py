@@ -62,7 +62,7 @@ def asks(batch=2):
 PRINTED = {
     "experiments/study/job/job_traced.c": "test_refusals_of_a_trace",
     "experiments/torch/tessera/operators.py": "test_values_that_are_asked_for",
-    "experiments/torch/tessera/configs.py": "tests/torch/test_configs.py runs them",
+    "experiments/torch/tessera/configs/torchtitan.py": "the name of a command",
     "experiments/torch/tessera/tracer.py": "test_modules_that_have_no_hooks: an option",
     "experiments/study/plan/plan_report.c": "test_commands_of_studies",
     "experiments/study/report/report_answer.c": "test_commands_of_studies",

@@ -103,22 +103,32 @@ answers() { # --wide: where a line is broken depends on how long the names of fi
     done
 }
 
-# Makes the texts of a list of work, as many at a time as there are cores.
+# Makes the texts of a list of work, as many at a time as there are cores. Most items are programs of some milliseconds, so that a
+# shell makes many of them, and starts nothing else for each.
 make_texts() {
     # shellcheck disable=SC2016 # expanded by the inner shell
-    TEXTS=$texts xargs -a "$1" -d '\n' -n 1 -P "${TSR_JOBS:-$(nproc)}" bash -c '
-        name=${0%%$'"'\\t'"'*} status=0
-        read -ra words <<<"${0#*$'"'\\t'"'}"
-        mkdir -p "$TEXTS/${name%/*}"
-        folder=$(mktemp -d)
-        "$TESSERA" "${words[@]//@FOLDER/$folder}" >"$TEXTS/$name" 2>"$TEXTS/$name.stderr" </dev/null || status=$?
-        # Comments of written code are broken where the names of files end.
-        find "$folder" -type f | LC_ALL=C sort | xargs -r cat | sed -z "s/\n#   */ /g" >>"$TEXTS/$name"
-        # Files of the tree are named in full; a plan says how long it took.
-        sed -i -e "s|$folder|FOLDER|g" -e "s|$TREE|TREE|g" -e "s/_wall_s\": [0-9.e+-]*/_wall_s\": 0/" "$TEXTS/$name" "$TEXTS/$name.stderr"
-        # A clock may be among the remarks of a study, so they count for refusals alone.
-        [ "$status" = 0 ] || { echo "status $status" && cat "$TEXTS/$name.stderr"; } >>"$TEXTS/$name"
-        rm -rf "$TEXTS/$name.stderr" "$folder"'
+    TEXTS=$texts xargs -a "$1" -d '\n' -n 20 -P "${TSR_JOBS:-$(nproc)}" bash -c '
+        for line in "$0" "$@"; do
+            name=${line%%$'"'\\t'"'*} status=0 folder=""
+            read -ra words <<<"${line#*$'"'\\t'"'}"
+            [ -d "$TEXTS/${name%/*}" ] || mkdir -p "$TEXTS/${name%/*}"
+            [[ $line != *@FOLDER* ]] || folder=$(mktemp -d)
+            "$TESSERA" "${words[@]//@FOLDER/$folder}" >"$TEXTS/$name" 2>"$TEXTS/$name.stderr" </dev/null || status=$?
+            # A clock may be among the remarks of a study, so they count for refusals alone.
+            said=
+            [ "$status" = 0 ] || said=$(<"$TEXTS/$name.stderr")
+            if [ -n "$folder" ]; then
+                # Comments of written code are broken where the names of files end.
+                find "$folder" -type f | LC_ALL=C sort | xargs -r cat | sed -z "s/\n#   */ /g" >>"$TEXTS/$name"
+                sed -i "s|$folder|FOLDER|g" "$TEXTS/$name"
+                said=${said//"$folder"/FOLDER}
+                rm -rf "$folder"
+            fi
+            [ "$status" = 0 ] || printf "%s\n" "status $status" "$said" >>"$TEXTS/$name"
+        done'
+    find "$texts" -name '*.stderr' -delete
+    # Files of the tree are named in full; a plan says how long it took.
+    find "$texts" -type f -print0 | xargs -0 sed -i -e "s|$TREE|TREE|g" -e 's/_wall_s": [0-9.e+-]*/_wall_s": 0/'
 }
 
 # One line a text, for programs one line a strategy and option with the phases beside each other.

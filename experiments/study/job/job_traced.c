@@ -43,17 +43,54 @@ static tsr_dtype effective(tsr_dtype dtype)
     return dtype == TSR_F32 ? TSR_DTYPE_NONE : dtype;
 }
 
-/* Writes the tracer's --wrap for a strategy's `wrap`; of blocks it needs none. */
+/* The `k`-th pattern of the tracer's --wrap for an entry of `wrap`: each of its own, or all in one,
+ * as "norm+head". Returns false behind the last. */
+static bool wrap_at(const struct tsr_wrap_entry *entry, size_t k, char *out, size_t size)
+{
+    size_t used = 0;
+    if (k >= (entry->group ? entry->n_modules > 0 : entry->n_modules))
+        return false;
+    *out = 0;
+    for (size_t i = entry->group ? 0 : k; i < (entry->group ? entry->n_modules : k + 1); i++) {
+        int n = snprintf(out + used, size - used, "%s%s", used ? "+" : "", entry->modules[i]);
+        used += n < 0 || (size_t)n >= size - used ? 0 : (size_t)n;
+    }
+    return true;
+}
+
+/* Writes the tracer's --wrap for a strategy's `wrap`; of blocks it needs none, and DDP has no
+ * hooks at modules. */
 static void put_wrap(FILE *f, const struct tsr_settings *s)
 {
-    if (s->wrap.kind == TSR_WRAP_ROOT)
+    char pattern[512];
+    if (s->wrap.kind == TSR_WRAP_ROOT || s->api == TSR_API_DDP)
         fputs(" --wrap root", f);
     for (size_t i = 0; s->wrap.kind == TSR_WRAP_LIST && i < s->wrap.n_entries; i++)
-        for (size_t k = 0; k < s->wrap.entries[i].n_modules; k++)
-            if (*s->wrap.entries[i].modules[k]) {
+        for (size_t k = 0; wrap_at(&s->wrap.entries[i], k, pattern, sizeof pattern); k++)
+            if (*pattern) {
                 fputs(" --wrap ", f);
-                tsr__put_word(f, s->wrap.entries[i].modules[k]);
+                tsr__put_word(f, pattern);
             }
+}
+
+/* True if the model was traced with --wrap of what the strategy wraps: the same command makes the
+ * same trace. */
+static bool wraps_as_traced(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    const struct tsr_traced_file *t = job->model.trace;
+    size_t wanted = 0, found = 0, options = 0;
+    char pattern[512];
+    for (size_t o = 0; o < t->n_options; o++)
+        options += !strcmp(t->options[o].name, "--wrap");
+    for (size_t i = 0; s->wrap.kind == TSR_WRAP_LIST && i < s->wrap.n_entries; i++)
+        for (size_t k = 0; wrap_at(&s->wrap.entries[i], k, pattern, sizeof pattern); k++) {
+            wanted += *pattern != 0;
+            for (size_t o = 0; o < t->n_options; o++)
+                found +=
+                    !strcmp(t->options[o].name, "--wrap") && !strcmp(t->options[o].value, pattern);
+        }
+    return options && wanted == found && wanted == options;
 }
 
 /* True if the strategy wraps modules by name that had no hooks when the model was traced. */
@@ -163,6 +200,8 @@ static void put_dtype(FILE *f, const struct tsr_job *job)
     if (autocast && effective(param) == TSR_DTYPE_NONE)
         dtype = tsr_dtype_parse(autocast) == TSR_F16 ? "autocast-fp16" : "autocast-bf16";
     fprintf(f, " --dtype %s", dtype);
+    if (job->settings->output != TSR_DTYPE_NONE)
+        fprintf(f, " --output %s", torch_dtype((tsr_dtype)job->settings->output));
 }
 
 /* Writes the whole command. Returns whether it runs in the current folder. */
@@ -295,6 +334,10 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
     if (effective((tsr_dtype)s->param) != effective(traced))
         return refuse(job, "precision.param", torch_dtype((tsr_dtype)s->param),
                       v->param_dtype ? v->param_dtype : "none");
+    tsr_dtype output = v->output_dtype ? tsr_dtype_parse(v->output_dtype) : TSR_DTYPE_NONE;
+    if ((tsr_dtype)s->output != output)
+        return refuse(job, "precision.output", torch_dtype((tsr_dtype)s->output),
+                      v->output_dtype ? v->output_dtype : "none");
     const struct {
         const char *key, *allowed;
         bool found;
@@ -365,6 +408,10 @@ tsr_status tsr_job_refuse_wrap(const struct tsr_job *job, tsr_status status)
     if (status != TSR_EUNSUPPORTED)
         return status;
     snprintf(text, sizeof text, "%s", tsr_error_text());
+    if (wraps_as_traced(job))
+        return tsr_node_error(tsr_job_at(job, "wrap"),
+                              "strategy %s: wrap: found that %s; allowed: other modules",
+                              job->strategy->name, text);
     say_command(job, true, command, sizeof command);
     return tsr_node_error(tsr_job_at(job, "wrap"),
                           "strategy %s: wrap: found that %s; allowed: other modules, or another "

@@ -175,6 +175,7 @@ void tsr_traced_file_choose(struct tsr_traced_file *t, const struct tsr_trace_va
     t->model.needs = v->needs;
     t->model.casts = v->cast_at;
     t->model.cannot = v->cannot;
+    t->model.groups = v->groups;
 }
 
 void tsr_traced_file_list(const struct tsr_traced_file *t, char *out, size_t size)

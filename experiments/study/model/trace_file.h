@@ -15,14 +15,15 @@ struct tsr_trace_cast {
 
 /* The model under one set of conditions: what it was fed with, what it was traced under. */
 struct tsr_trace_variant {
-    const char *name, *checkpoint;      /* "b2-s4096-full"; "none", "full", "every2", "selective" */
-    uint64_t batch, seq;                /* seq 0: the model has none */
-    uint64_t tokens;                    /* per micro-batch and rank: what throughput counts */
-    const char *param_dtype, *autocast; /* as torch names them; NULL: none */
+    const char *name, *checkpoint; /* "b2-s4096-full"; "none", "full", "every2", "selective" */
+    uint64_t batch, seq;           /* seq 0: the model has none */
+    uint64_t tokens;               /* per micro-batch and rank: what throughput counts */
+    const char *param_dtype, *output_dtype, *autocast; /* as torch names them; NULL: none */
     bool cast_inputs;
     bool *checkpointed, *hooked, *needs, *cast_at; /* by module; cast_at: in `casts` */
     const char **cannot; /* by module: why it cannot be a group of its own; NULL: it can */
     size_t n_casts;
+    const uint32_t *groups; /* as in tsr_traced_model */
     const struct tsr_trace_cast *casts;
     struct tsr_traced_steps plain[2], instrumented[2];
 };

@@ -132,27 +132,60 @@ static tsr_status read_cannot(const struct tsr__trace_at *at, const json_t *list
     return TSR_OK;
 }
 
+static tsr_status read_groups(const struct tsr__trace_at *at, const json_t *lists,
+                              struct tsr_trace_variant *out)
+{
+    size_t n = at->r->trace->model.n_modules;
+    uint32_t *groups = tsr__trace_memory(at->r, n, sizeof *groups);
+    if (!groups)
+        return tsr_no_memory(at->r->path);
+    TSR_TRY(tsr__trace_list_of(at, lists, 1, n));
+    for (size_t i = 0; i < json_array_size(lists); i++) {
+        const json_t *list = json_array_get(lists, i);
+        TSR_TRY(tsr__trace_list_of(at, list, 1, n));
+        for (size_t k = 0; k < json_array_size(list); k++) {
+            uint32_t module = 0;
+            TSR_TRY(tsr__trace_u32(at, json_array_get(list, k), n - 1, &module));
+            if (groups[module] || !out->hooked[module])
+                return tsr__trace_wrong(at, json_array_get(list, k),
+                                        "a hooked module, in one group");
+            groups[module] = (uint32_t)i + 1;
+        }
+    }
+    out->groups = groups;
+    return TSR_OK;
+}
+
 static tsr_status read_conditions(const struct tsr__trace_at *variant,
                                   struct tsr_trace_variant *out)
 {
-    static const char *const keys[] = {
-        "param_dtype", "cast_inputs", "autocast", "checkpointed", "sdpa",   "train", "hooked",
-        "casts",       "readbacks",   "routing",  "?cannot",      "?needs", NULL};
+    static const char *const keys[] = {"param_dtype",   "cast_inputs", "autocast", "checkpointed",
+                                       "sdpa",          "train",       "hooked",   "casts",
+                                       "readbacks",     "routing",     "?cannot",  "?needs",
+                                       "?output_dtype", "?groups",     NULL};
     struct tsr__trace_at at = *variant;
     at.value = json_object_get(variant->value, "conditions");
     TSR_TRY(tsr__trace_keys(&at, keys));
     TSR_TRY(
         tsr__trace_text(&at, json_object_get(at.value, "param_dtype"), true, &out->param_dtype));
     TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "autocast"), true, &out->autocast));
+    if (json_object_get(at.value, "output_dtype"))
+        TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "output_dtype"), false,
+                                &out->output_dtype));
     TSR_TRY(tsr__trace_bool(&at, json_object_get(at.value, "cast_inputs"), &out->cast_inputs));
     TSR_TRY(read_set(&at, json_object_get(at.value, "checkpointed"), &out->checkpointed));
     TSR_TRY(read_set(&at, json_object_get(at.value, "hooked"), &out->hooked));
+    if (json_object_get(at.value, "groups"))
+        TSR_TRY(read_groups(&at, json_object_get(at.value, "groups"), out));
     if (json_object_get(at.value, "needs"))
         TSR_TRY(read_set(&at, json_object_get(at.value, "needs"), &out->needs));
     TSR_TRY(read_cannot(&at, json_object_get(at.value, "cannot"), out));
     if (out->param_dtype && tsr_dtype_parse(out->param_dtype) == TSR_DTYPE_NONE)
         return tsr__trace_wrong(&at, json_object_get(at.value, "param_dtype"),
                                 "null, bfloat16, float16 or float32");
+    if (out->output_dtype && tsr_dtype_parse(out->output_dtype) == TSR_DTYPE_NONE)
+        return tsr__trace_wrong(&at, json_object_get(at.value, "output_dtype"),
+                                "bfloat16, float16 or float32");
     return read_casts(&at, json_object_get(at.value, "casts"), out);
 }
 

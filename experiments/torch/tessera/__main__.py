@@ -32,6 +32,7 @@ def options():
     add.add_argument("target", metavar="FILE.py:FUNCTION")
     add.add_argument("-o", "--out", required=True, metavar="MODEL.trace")
     add.add_argument("--dtype", default="bf16", choices=api.DTYPES)
+    add.add_argument("--output", default="none", choices=api.OUTPUTS, help="what wrapped modules cast their outputs to")
     add.add_argument("--batch", type=listed(int), metavar="N,...")
     add.add_argument("--seq", type=listed(int), metavar="N,...")
     add.add_argument("--checkpoint", type=listed(str), default=["none"], metavar="KIND,...",
@@ -40,7 +41,7 @@ def options():
                      help="modules that are checkpointed, as 'model.layers.*'")
     add.add_argument("--wrap", type=listed(str), action="extend", metavar="PATTERN,...",
                      help="modules that strategies will wrap, instead of the blocks and what is beside them; root: the "
-                     "model alone")
+                     "model alone; norm+head: both in one call")
     add.add_argument("--sdpa", default="flash", choices=api.SDPA)
     add.add_argument("--readback", type=reading, action="append", default=[],
                      metavar="MODULE:OPERATOR=VALUE", help="what the program reads from the device there")
@@ -59,15 +60,19 @@ def options():
                      "its first comment, beside it or here)")
     add.add_argument("--world", type=int, metavar="N", help="ranks (default: the strategy's)")
     add.add_argument("--rank", type=int, default=0, metavar="R")
-    add = commands.add_parser("config", help="read a configuration of torchtitan: what it costs, what one change gains")
-    add.add_argument("file", metavar="TRAIN.toml")
+    add = commands.add_parser("config", help="read a configuration of torchtitan, Accelerate or DeepSpeed: what it costs, what one "
+                              "change gains")
+    add.add_argument("file", metavar="TRAIN.toml|CONFIG.yaml|DS_CONFIG.json")
+    add.add_argument("target", metavar="FILE.py:FUNCTION", nargs="?", help="what makes the model; torchtitan's file names it itself")
     add.add_argument("--cluster", required=True, metavar="NAME", help="a shipped cluster (dgx-h100-1), or a file")
+    add.add_argument("--batch", type=int, metavar="N", help="given to FUNCTION")
+    add.add_argument("--seq", type=int, metavar="N", help="given to FUNCTION")
     add.add_argument("-o", "--out", metavar="FILE.yaml", help="the experiment file (default: beside the configuration)")
     return parser
 
 
 def config_command(arguments):
-    read = configs.torchtitan(arguments.file, arguments.cluster)
+    read = configs.read(arguments.file, arguments.cluster, arguments.target, arguments.batch, arguments.seq)
     path = arguments.out or os.path.splitext(arguments.file)[0] + ".tessera.yaml"
     read.save(path)
     print("\n".join(configs.report(read, path)))
@@ -77,7 +82,7 @@ def config_command(arguments):
 def trace_command(arguments):
     made = api.trace(arguments.target, arguments.dtype, arguments.batch, arguments.seq,
                        arguments.checkpoint, arguments.blocks, arguments.sdpa, dict(arguments.readback),
-                       arguments.load_factor, arguments.wrap)
+                       arguments.load_factor, arguments.wrap, arguments.output)
     made.save(arguments.out)
     for v in made.content["variants"]:
         where = sorted({f"{made.content['modules'][m][0] or 'the model'}: {op} = {value}"

@@ -99,7 +99,7 @@ def recipe(predicted):
              "optimizer": optimizer(settings), "optimizer_options": optimizer_options(settings),
              "weight_decay": float(settings["train.weight_decay"]), "decay": settings["train.decay"], "clip": settings["clip"] == "true",
              "offload": settings["offload"] != "none", "param_dtype": settings["precision.param"],
-             "sdpa": settings["attention"], "autocast": None}
+             "sdpa": settings["attention"], "autocast": None, "output": None}
     return found | traced(predicted) if "trace" in predicted else found
 
 
@@ -107,7 +107,8 @@ def traced(predicted):
     """What a traced program ran under is what the trace says."""
     variant = next(v for v in api.load(predicted["trace"]).content["variants"] if v["name"] == predicted["variant"])
     conditions = variant["conditions"]
-    return {"seq": variant["seq"], "sdpa": conditions["sdpa"], "autocast": conditions["autocast"]}
+    return {"seq": variant["seq"], "sdpa": conditions["sdpa"], "autocast": conditions["autocast"],
+            "output": conditions.get("output_dtype")}
 
 
 def check(path, target, world=None, rank=0, named=None):

@@ -8,6 +8,7 @@ import sys
 import torch
 
 from . import file, real, scenario, source, tracer
+from .configs import prepared
 from .errors import Refused
 
 # The command line's dtypes: what parameters are computed in, and what autocast casts to.
@@ -21,7 +22,7 @@ def source_of(request):
     param, autocast = DTYPES[request["dtype"]]
     return source.UserFile(
         request["target"], request["batch"], request["seq"], request["checkpoint"], request["blocks"],
-        param_dtype=param, autocast=autocast, sdpa=request["sdpa"], readbacks=request["readbacks"],
+        param_dtype=param, output_dtype=scenario.DTYPES.get(request["output"]), autocast=autocast, sdpa=request["sdpa"], readbacks=request["readbacks"],
         load_factor=request["load_factor"], wrap=request["wrap"])
 
 
@@ -34,6 +35,8 @@ def answer(request):
     try:
         if "check" in request:
             packed = json.dumps(real.check(request["check"])).encode()
+        elif "groups" in request:
+            packed = json.dumps(prepared.groups(source.function(request["groups"]))).encode()
         else:
             packed = file.pack(tracer.trace(source_of(request)))
     except Refused as error:

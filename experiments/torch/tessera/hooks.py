@@ -26,29 +26,54 @@ class _Identity(torch.autograd.Function):
     @staticmethod
     def backward(ctx, *gradients):
         ctx.hooks.mark("post_backward", ctx.module)
-        ctx.hooks.in_backward.discard(ctx.module)
         return (None, None) + gradients
 
 
 class Hooks:
     """Markers of one run, in order. `mark(kind, module, extra)` writes one down where the run stands."""
 
-    def __init__(self, mark, param_dtype=None, cast_inputs=True):
+    def __init__(self, mark, param_dtype=None, cast_inputs=True, output_dtype=None):
         self.mark = mark
         self.cast_to = param_dtype if cast_inputs else None
-        self.in_backward = set()  # modules between their pre-backward and the end of their backward
+        self.output_dtype = output_dtype
+        self.in_backward = set()  # modules between their pre-backward and the end of the whole backward, as FSDP2's training state
         self.callback_queued = False
         self.watch = None  # of pitfalls, in the instrumented run
         self._given = {}
+        self._groups = {}   # of modules in one call: the modules, and those of them that have yet to run
 
-    def attach(self, module, index, with_node=True):
+    def attach(self, module, index, with_node=True, group=None):
+        """`group`: all modules of one call with this one. FSDP2 acts at the inputs of the one that runs first and at the outputs of the
+        one that runs last."""
+        if group:
+            self._groups[index] = group, self._groups[group[0]][1] if group[0] in self._groups else set()
         module.register_forward_pre_hook(
             functools.partial(self._before, index, with_node), prepend=True, with_kwargs=True)
         module.register_forward_hook(functools.partial(self._after, index), always_call=True)
 
+    def _is_first(self, index):
+        members, waiting = self._groups.get(index, ((), ()))
+        first = not waiting
+        if members and first:
+            waiting.update(members)
+        return first
+
+    def _is_last(self, index):
+        _, waiting = self._groups.get(index, ((), set()))
+        waiting.discard(index)
+        return not waiting
+
+    def _runs_again(self, index):
+        """In a recomputation: the call's state is that of a backward."""
+        return any(i in self.in_backward for i in self._groups.get(index, ((index,), ()))[0])
+
     def _before(self, index, with_node, module, args, kwargs):
-        if index in self.in_backward:
+        first = self._is_first(index)
+        if self._runs_again(index):
             self.mark("recompute", index, 0)
+            return args, kwargs
+        if not first:
+            self.mark("pre_forward", index, 0)
             return args, kwargs
         if self.cast_to:
             cast = functools.partial(_cast_fp_tensor, self.cast_to)
@@ -67,8 +92,12 @@ class Hooks:
         return args, kwargs
 
     def _after(self, index, module, args, output):
-        if index in self.in_backward:
+        last = self._is_last(index)
+        if self._runs_again(index):
             self.mark("post_forward", index, -1)
+            return output
+        if not last:
+            self.mark("post_forward", index, 0)
             return output
         if self.watch:
             self.watch.changed(index, self._given.pop(index, ()))
@@ -78,6 +107,8 @@ class Hooks:
         self.mark("post_forward", index, len(hooked))
         for number, tensor in enumerate(hooked):
             tensor.register_hook(functools.partial(self._before_backward, index, number))
+        if self.output_dtype:   # the hooks are on what was there before
+            output = _apply_to_tensors(functools.partial(_cast_fp_tensor, self.output_dtype), output)
         return output
 
     def _before_backward(self, index, number, gradient):
@@ -91,4 +122,6 @@ class Hooks:
     def _end_of_backward(self):
         self.mark("final", -1, 0)
         self.in_backward.clear()
+        for _, waiting in self._groups.values():   # of modules that did not run
+            waiting.clear()
         self.callback_queued = False

@@ -105,10 +105,11 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     def mark(kind, index=-1, extra=0):
         log.append((device.position(), kind, index, extra))
 
-    hooks = Hooks(mark, source.param_dtype, source.cast_inputs)
+    hooks = Hooks(mark, source.param_dtype, source.cast_inputs, source.output_dtype)
     inside = set().union(*(tables.below(i) for i in hooked if i))
     for i in hooked:
-        hooks.attach(instances[i], i, with_node=i != 0 or bool(tables.below(0) - inside))
+        hooks.attach(instances[i], i, with_node=i != 0 or bool(tables.below(0) - inside),
+                     group=next((g for g in job.groups if i in g), None))
     parameters = [p for _, p in shells.named_parameters()]
     for i, p in enumerate(parameters):
         if p.requires_grad:
@@ -152,16 +153,20 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
         raise Refused("the two runs of the model read different values from the device: it is not "
                       "deterministic")
     result = {"tables": tables.content(), "names": tables.names, "hooked": sorted(hooked), "base": base,
-              "kept": sorted(job.kept), "blocks": job.blocks, "checkpointed": sorted(job.checkpointed),
+              "kept": sorted(job.kept), "groups": job.groups, "blocks": job.blocks, "checkpointed": sorted(job.checkpointed),
               "train": shells.training, "class": type(job.model).__name__, "log": log,
               "history": history, "reads": [], "routed": False, "running": [], **facts}
     if instrumented:
         result |= {"casts": sorted([i, *what] for i, what in hooks.casts.items()), "reads": mode.reads,
                    "routed": mode.routed, "running": running.changes, "notes": sorted(hooks.notes),
                    "drew": sorted(running.drew),
-                   "cannot": {**hooks.watch.found, **pitfalls.ties(tables),
-                              **pitfalls.without_forward(tables)}}
+                   "cannot": {**hooks.watch.found, **ties(source, job), **pitfalls.without_forward(tables)}}
     return result
+
+
+def ties(source, job):
+    """Those of modules that are not asked for: a strategy that wraps the others apart is refused where it does so."""
+    return {i: reason for i, reason in pitfalls.ties(job.tables).items() if not (source.wrap and i in job.kept)}
 
 
 def seed(number):
@@ -258,19 +263,23 @@ def watch_casts(hooks, instances, source):
     """Notes where hooking a module casts floats of another dtype, or would if it were hooked."""
     hooks.casts, hooks.notes = {}, set()
     target = source.param_dtype
-    if not (target and source.cast_inputs):
-        return
+
+    def cast(i, values, dtype):
+        other = [x for x in tree_leaves(values) if torch.is_tensor(x) and x.is_floating_point() and x.dtype != dtype]
+        if other and i not in hooks.in_backward:
+            size = sum(x.numel() * dtype.itemsize for x in other)
+            hooks.casts.setdefault(i, [model.dtype_name(other[0].dtype), size])
 
     def look(i, module, args, kwargs):
-        if i in hooks.in_backward:
-            return
-        other = [x for x in tree_leaves((args, kwargs))
-                 if torch.is_tensor(x) and x.is_floating_point() and x.dtype != target]
-        if other:
-            size = sum(x.numel() * target.itemsize for x in other)
-            hooks.casts.setdefault(i, [model.dtype_name(other[0].dtype), size])
-        note = hooks.watch.uncast(i, args, kwargs, target)
+        cast(i, (args, kwargs), target)
+        note = hooks.watch.uncast(i, args, kwargs, target) if i not in hooks.in_backward else None
         if note:
             hooks.notes.add(note)
+
+    def behind(i, module, args, output):
+        cast(i, output, source.output_dtype)
     for i, module in enumerate(instances):
-        module.register_forward_pre_hook(functools.partial(look, i), prepend=True, with_kwargs=True)
+        if target and source.cast_inputs:
+            module.register_forward_pre_hook(functools.partial(look, i), prepend=True, with_kwargs=True)
+        if source.output_dtype:
+            module.register_forward_hook(functools.partial(behind, i), prepend=True)

@@ -17,7 +17,7 @@ from .errors import Refused
 from .model import materialise
 
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32, "none": None,
-          "bfloat16": torch.bfloat16, "float16": torch.float16, None: None}
+          "bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32, None: None}
 VARIANTS = {"foreach": {"foreach": True}, "fused": {"fused": True}, "loop": {"foreach": False}}
 OPTIMIZERS = {"adamw": torch.optim.AdamW, "sgd": functools.partial(torch.optim.SGD, lr=1e-3),
               "sgd_momentum": functools.partial(torch.optim.SGD, lr=1e-3, momentum=0.9)}
@@ -273,7 +273,7 @@ def user_file(request):
     """The person's model in the strategy's sizes, where its function takes them."""
     param = DTYPES[request["param_dtype"]]
     user = source.UserFile(request["target"], [], [], ["none"], param_dtype=param,
-                           autocast=DTYPES[request["autocast"]], sdpa=request["sdpa"])
+                           output_dtype=DTYPES[request["output"]], autocast=DTYPES[request["autocast"]], sdpa=request["sdpa"])
     known = inspect.signature(user.make).parameters
     user.batches, user.seqs = ([request[name] if name in known else None] for name in ("batch", "seq"))
     return user

@@ -33,6 +33,7 @@ class Scenario(Source):
         super().__init__(
             param_dtype=DTYPES[self.scenario["param_dtype"]],
             cast_inputs=self.scenario.get("cast_forward_inputs", True),
+            output_dtype=DTYPES[self.scenario.get("output_dtype")],
             autocast=DTYPES[self.scenario.get("autocast")], sdpa=self.scenario.get("sdpa", "flash"),
             read_bool=self.scenario.get("read_bool", True), name=name)
         self.file = load_file(self.models)

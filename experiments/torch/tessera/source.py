@@ -14,9 +14,9 @@ from . import model, pitfalls
 from .errors import Refused
 
 Choice = namedtuple("Choice", "batch seq checkpoint")  # one variant of a trace; None: as the file says
-# `hooked`: modules at which FSDP2 is played; `kept`: those that must be, `blocks` the repeated ones;
+# `hooked`: modules at which FSDP2 is played; `kept`: those that must be, `blocks` the repeated ones; `groups`: lists of modules of one call;
 # batch() makes a micro-batch on the device.
-Job = namedtuple("Job", "model tables hooked kept blocks checkpointed batch forward loss")
+Job = namedtuple("Job", "model tables hooked kept blocks checkpointed batch forward loss groups", defaults=((),))
 
 
 def load_file(path):
@@ -32,12 +32,24 @@ def load_file(path):
     return module
 
 
+def function(target):
+    """The function that `FILE.py:FUNCTION` names."""
+    path, _, name = target.rpartition(":")
+    if not path:
+        raise Refused(f"{target}: name a function as FILE.py:FUNCTION")
+    found = getattr(load_file(path), name, None)
+    if not callable(found):
+        raise Refused(f"{path}: has no function {name!r}")
+    return found
+
+
 class Source:
     strict = True  # whether pitfalls at blocks end the trace
+    wrap = None    # patterns of what strategies will wrap, where that was said
 
-    def __init__(self, param_dtype=None, cast_inputs=True, autocast=None, sdpa="flash", read_bool=None,
+    def __init__(self, param_dtype=None, cast_inputs=True, output_dtype=None, autocast=None, sdpa="flash", read_bool=None,
                  readbacks=None, load_factor=1.0, name=""):
-        self.param_dtype, self.cast_inputs = param_dtype, cast_inputs
+        self.param_dtype, self.cast_inputs, self.output_dtype = param_dtype, cast_inputs, output_dtype
         self.autocast, self.sdpa = autocast, sdpa
         self.read_bool, self.readbacks, self.load_factor = read_bool, readbacks or {}, load_factor
         self.name = name
@@ -52,13 +64,8 @@ class UserFile(Source):
     It may take `batch` and `seq`."""
 
     def __init__(self, target, batches, seqs, checkpoints, blocks=None, wrap=None, **options):
-        path, _, function = target.rpartition(":")
-        if not path:
-            raise Refused(f"{target}: name a function as FILE.py:FUNCTION")
-        super().__init__(name=f"{os.path.basename(path)}:{function}", **options)
-        self.make = getattr(load_file(path), function, None)
-        if not callable(self.make):
-            raise Refused(f"{path}: has no function {function!r}")
+        super().__init__(name=os.path.basename(target), **options)
+        self.make = function(target)
         self.batches, self.seqs, self.checkpoints = batches or [None], seqs or [None], checkpoints
         self.blocks, self.wrap = blocks, wrap
 
@@ -85,10 +92,13 @@ class UserFile(Source):
         if choice.checkpoint != "none" and not blocks:
             raise Refused(f"{self.name}: no repeated blocks to checkpoint; name them with "
                           "--blocks 'layers.*'")
-        wrapped = self._matching(tables, self.wrap) if self.wrap else blocks
+        calls = [pattern.split("+") for pattern in self.wrap or []]   # a+b: both in one call
+        wrapped = self._matching(tables, [part for parts in calls for part in parts]) if self.wrap else blocks
+        groups = [self._matching(tables, parts) for parts in calls if len(parts) > 1]
+        recomputed = model.checkpointed(choice.checkpoint, blocks)
+        refuse_split(tables, groups, recomputed)
         return Job(built, tables, [0, *wrapped] if self.wrap else hooked(tables, blocks), [0, *wrapped], blocks,
-                   model.checkpointed(choice.checkpoint, blocks),
-                   batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss)
+                   recomputed, batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss, groups=groups)
 
     def _made(self, choice):
         wanted = {k: v for k, v in choice._asdict().items() if k != "checkpoint" and v is not None}
@@ -130,6 +140,15 @@ def hooked(tables, blocks):
     return [i for i, module in enumerate(tables.instances)
             if i == 0 or i in blocks or (i not in inside and tables.below(i) and pitfalls.has_forward(module)
                                          and not tables.inside(i) & inside)]
+
+
+def refuse_split(tables, groups, recomputed):
+    """Refuses calls of which a part is recomputed without the rest: where their hooks run then, a trace does not say."""
+    for group in groups:
+        regions = {next((r for r in recomputed if m != r and m in tables.inside(r)), None) for m in group}
+        if len(regions) > 1:
+            raise Refused("--wrap " + "+".join(tables.names[m] for m in group) + ": modules of one call are recomputed apart from each "
+                          "other; allowed: modules of one checkpointed block, or outside of all")
 
 
 def to_device(x):

@@ -188,7 +188,8 @@ def conditions(source, plain, seen):
              for module, operator, value in seen["reads"]}
     return {"param_dtype": name(source.param_dtype), "cast_inputs": source.cast_inputs,
             "autocast": name(source.autocast), "checkpointed": plain["checkpointed"], "sdpa": source.sdpa,
-            "train": plain["train"], "hooked": plain["hooked"], "casts": seen["casts"],
+            **({"output_dtype": name(source.output_dtype)} if source.output_dtype else {}),
+            **({"groups": plain["groups"]} if plain["groups"] else {}), "train": plain["train"], "hooked": plain["hooked"], "casts": seen["casts"],
             "cannot": sorted([i, printable(reason)] for i, reason in seen["cannot"].items()),
             "readbacks": sorted(map(list, reads)),
             "routing": {"distribution": "balanced" if source.load_factor == 1 else "one busy expert",

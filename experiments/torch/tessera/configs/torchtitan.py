@@ -1,12 +1,7 @@
-"""Configurations of other tools, read as strategies: what of them is known, what it costs, what one change gains."""
+"""torchtitan's `train.toml`."""
 
-import json
-import os
-import shlex
-import tempfile
-
-from . import program
-from .errors import Refused
+from ..errors import Refused
+from .common import Config, Sections, gpus
 
 # torchtitan's models that are built in.
 TORCHTITAN_MODELS = {("llama3", "8B"): "llama-3.1-8b", ("llama3", "70B"): "llama-3.1-70b", ("llama3", "405B"): "llama-3.1-405b"}
@@ -20,61 +15,6 @@ IGNORED = {"model": {"tokenizer_path", "hf_assets_path", "print_after_conversion
            "training": {"dataset", "dataset_path", "steps", "max_norm", "seed", "deterministic", "gc_freq", "gc_debug"},
            "optimizer": {"lr", "beta1", "beta2", "eps", "weight_decay"}}
 ONE = ("pipeline_parallel_degree", "context_parallel_degree", "expert_parallel_degree", "expert_tensor_parallel_degree")
-
-
-class Config:
-    """`keys`: of an experiment file; `known`: [(theirs, value, ours)]; `ignored`: [(theirs, value)], which change neither
-    time nor memory here."""
-
-    def __init__(self, path, name, keys, known, ignored):
-        self.path, self.name, self.keys, self.known, self.ignored = path, name, keys, known, ignored
-
-    def save(self, path):
-        """Writes it as an experiment file (JSON, which is YAML)."""
-        with open(f"{path}.tmp", "w", encoding="utf-8") as f:
-            json.dump(self.keys, f, indent=1)
-            f.write("\n")
-        os.replace(f"{path}.tmp", path)
-
-    def costs(self, path):
-        """The row of `tessera compare` of the saved file."""
-        return json.loads(program.run(["compare", path, "--no-traces", "--format", "json"]))["rows"][0]
-
-    def changes(self, path):
-        """Single changes: ([(settings, bytes saved at the peak)], [(settings, share of tokens/s gained)]), the largest
-        first, of those that leave the numbers and the hardware as they are."""
-        asked = [json.loads(program.run([command, path, "--strategy", self.name, "--format", "json"]))["what_if"]["rows"]
-                 for command in ("explain", "overlap")]
-        usable = [[row for row in rows if not row["failure"] and row["effect"] == "none" and not row.get("already_set")]
-                  for rows in asked]
-        saved = [(row["set"], row["saves_allocated_bytes"]) for row in usable[0] if row["saves_allocated_bytes"] > 0]
-        gained = [(row["set"], row["gain_share"]) for row in usable[1] if row["gain_share"] >= 0.0005 and row["fits"]]
-        return tuple(sorted(found, key=lambda x: -x[1]) for found in (saved, gained))
-
-
-class Sections:
-    """A TOML document from which keys are taken; what is left was not understood."""
-
-    def __init__(self, path, document):
-        self.path, self.document, self.known = path, document, []
-
-    def take(self, section, key, default, allowed, ours=None):
-        """The value, which must be one of `allowed` or, if that is a type, of it; noted as `ours(value)`."""
-        table = self.document.get(section, {})
-        value = table.pop(key, default)
-        fits = isinstance(value, allowed) and not (allowed is int and isinstance(value, bool)) \
-            if isinstance(allowed, type) else value in allowed
-        if not fits:
-            words = {int: "an integer", bool: "true or false", str: "a text", dict: "a table"}.get(allowed) \
-                if isinstance(allowed, type) else ", ".join(map(str, allowed))
-            raise Refused(f"{self.path}: [{section}] {key}: found {value!r}; allowed: {words}")
-        if ours:
-            self.known.append((f"[{section}] {key}", value, ours(value)))
-        return value
-
-    def rest(self):
-        return [(f"[{section}] {key}", value) for section, table in self.document.items()
-                for key, value in (table.items() if isinstance(table, dict) else [("", table)])]
 
 
 def toml(path):
@@ -91,7 +31,7 @@ def toml(path):
 
 def torchtitan(path, cluster):
     """torchtitan's `train.toml` on a cluster of `tessera help clusters`, or a file."""
-    s = Sections(path, toml(path))
+    s = Sections(path, toml(path), "[{}] {}")
     if any(not isinstance(table, dict) for table in s.document.values()):
         raise Refused(f"{path}: is no configuration of torchtitan: a key stands outside of its sections")
     for degree in ONE:
@@ -110,11 +50,7 @@ def torchtitan(path, cluster):
     variant = s.take("optimizer", "implementation", "fused", IMPLEMENTATIONS, lambda v: f"optimizer.variant: {IMPLEMENTATIONS[v]}")
     s.take("optimizer", "name", "AdamW", ["AdamW"], lambda v: "optimizer: adamw")
     keys["optimizer"] = {"variant": IMPLEMENTATIONS[variant]}
-    left = s.rest()
-    unknown = [(key, value) for key, value in left if not is_ignored(*key[1:].split("] "))]
-    if unknown:
-        raise Refused(f"{path}: {unknown[0][0]}: found {unknown[0][1]!r}, which is not known; allowed: no such key")
-    return Config(path, "train", {**keys, "strategies": {"train": {}}}, s.known, left)
+    return Config(path, keys, s.known, s.rest(is_ignored))
 
 
 def is_ignored(section, key):
@@ -185,41 +121,3 @@ def mesh(s, keys):
     if whole not in (-1, each):
         keys["accumulation"] = {"steps": whole // each}
     s.known.append(("[training] global_batch_size", whole, f"accumulation.steps: {max(whole, each) // each}"))
-
-
-def gpus(cluster):
-    """How many GPUs a cluster has, as the program counts them."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "cluster.yaml")
-        with open(path, "w", encoding="utf-8") as f:
-            json.dump({"model": "llama-3.2-1b", "cluster": cluster, "seq": 128, "strategies": {"one": {}}}, f)
-        return json.loads(program.run(["inspect", path, "--format", "json"]))["cluster"]["gpus"]
-
-
-def report(config, path):
-    """The lines that say what was read, what it costs, and what one change gains."""
-    wide = max(len(theirs) + len(str(value)) for theirs, value, _ in config.known) + 3
-    yield f"{config.path} is {path}, strategy {config.name}:"
-    for theirs, value, ours in config.known:
-        yield f"  {f'{theirs} = {value}':{wide}}  {ours}"
-    if config.ignored:
-        yield "Not read, for no step depends on it: " + ", ".join(theirs for theirs, _ in config.ignored)
-    row = config.costs(path)
-    time = f"{1e3 * row['step_time_s']:.1f} ms a step, {row['tokens_per_s_per_gpu']:.0f} tokens/s per GPU" \
-        if row["step_time_s"] is not None else "it has no step"
-    peak = f"{gib(row['peak_allocated_bytes'])} allocated at the peak, {gib(row['needed_bytes'])} needed of {gib(row['usable_bytes'])}" \
-        if row["peak_allocated_bytes"] is not None else "memory is not known"
-    yield f"Simulated: {time}; {peak}; fits: {row['verdict']}"
-    saved, gained = config.changes(path)
-    for words, found, value in (("memory", saved, lambda x: f"{gib(x)} less"), ("speed", gained, lambda x: f"{100 * x:.1f} % more tokens/s")):
-        yield f"One change for {words}:" + ("" if found else " none of those tried")
-        for settings, amount in found[:3]:
-            yield f"  {value(amount):24}  {', '.join(settings)}"
-    file = shlex.quote(path)
-    yield "More:"
-    for command in ("compare {}", "explain {} --strategy " + config.name, "overlap {} --strategy " + config.name):
-        yield f"  tessera {command.format(file)}"
-
-
-def gib(size):
-    return f"{size / 2 ** 30:.2f} GiB"
