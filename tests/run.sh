@@ -26,11 +26,11 @@ werror=-DTESSERA_WERROR=${TSR_WERROR:-OFF}
 run_ctest() { # BUILD-FOLDER [option...]
     local folder=$1
     shift
-    # one more than cores: streams that sleep now and then, processes that wait for each other
+    # two more than cores: streams that sleep now and then, processes that wait for each other
     # Tests send signals, which nohup and shells without job control have their children ignore.
     local defaults=(env --default-signal=HUP,INT,TERM)
     "${defaults[@]}" true 2>/dev/null || defaults=()
-    (cd "$TSR_TOP" && ${defaults[@]+"${defaults[@]}"} ctest --test-dir "$folder" -j $((TSR_JOBS + 1)) --no-tests=error \
+    (cd "$TSR_TOP" && ${defaults[@]+"${defaults[@]}"} ctest --test-dir "$folder" -j $((TSR_JOBS + 2)) --no-tests=error \
         --output-on-failure "$@" </dev/null)
 }
 
@@ -66,7 +66,7 @@ if $thorough; then
     # Left out: what starts, emits or simulates the same hundreds of times over, long trainings, what
     # compares times, and PyTorch. (ctest takes nine groups in an expression, and without a word no tenth.)
     sanitize asan all -E \
-        '^(attack\..*|docs\..*|torch\..*|unchanged\..*|code\.(shipped|torch)|cli\.(calibrate_alone|calibrate_host|clusters|dialects|keys|limits|memory|stacks|wide)|conformance\.golden_host|exec\.(exact_(hashes|memory|operands)|replay)|report\.page|studies\.(diff|explain|findings|fits|questions|plan|plan_spaces|rows|published_peaks|rankings|collectives_published|keys_read|overlap|parts|phases|validate|validated)|check\.mutation|check\.scenarios|physics\.(published|baselines|overlap)|conformance\.closed_forms|train\.curves_.*|jobs\.(bigram|kill|fused|exported)|exec\.exact_save|cuda\.(gpu_.*|kernel_table|runbook|golden|exact_.*|calibrate|async_save|processes))$'
+        '^(attack\..*|docs\..*|torch\..*|unchanged\..*|code\.(shipped|torch)|cli\.(calibrate_alone|calibrate_host|clusters|dialects|keys|limits|memory|own_trees|stacks|wide)|conformance\.golden_host|exec\.(exact_(hashes|memory|operands)|replay)|report\.page|report\.plots|report\.names|studies\.(diff|explain|findings|fits|questions|plan|plan_spaces|rows|published_peaks|rankings|collectives_published|keys_read|overlap|parts|phases|validate|validated)|check\.mutation|check\.scenarios|physics\.(published|baselines|overlap|bounds)|conformance\.closed_forms|train\.curves_.*|jobs\.(bigram|kill|fused|exported)|exec\.exact_save|cuda\.(gpu_.*|kernel_table|runbook|golden|exact_.*|calibrate|async_save|processes))$'
     # Left out: what has one thread, long trainings, jobs that end by signals or by faults of files.
     sanitize tsan threaded_tests -L '^(exec|world|files|train|jobs|cuda|race)$' \
         -E '^(train\.curves_.*|jobs\.(kill|fused|bigram|exported|faults_.*|attack_files)|exec\.exact_save|cuda\.(gpus|gpu_.*|kernel_table|runbook|golden|exact_.*|kernels_.*|blas.*|failures|calibrate|processes.*|async_save))$'

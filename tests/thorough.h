@@ -15,10 +15,16 @@ static inline bool tests_are_thorough(void)
     return value && *value;
 }
 
-/* Returns the step with which a loop walks its list of cases: 1 in the long form, else `quick`. */
+/* Returns the step with which a loop walks its list of cases: `full` in the long form, which is
+ * more than 1 where all of them take minutes, else `quick`. */
+static inline size_t tests_strides(size_t quick, size_t full)
+{
+    return tests_are_thorough() ? full : quick;
+}
+
 static inline size_t tests_stride(size_t quick)
 {
-    return tests_are_thorough() ? 1 : quick;
+    return tests_strides(quick, 1);
 }
 
 #endif

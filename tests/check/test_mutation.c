@@ -18,8 +18,8 @@
 #include "tests/thorough.h"
 
 /* A sanitizer takes ten times as long and is interested in the code: it takes every 17th mutant.
- * The short form takes every seventh; the tables of the page and the count of each wait need all of
- * them. */
+ * The short form takes every eleventh; the tables of the page and the count of each wait need all
+ * of them. */
 static size_t stride(void)
 {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -593,7 +593,7 @@ def experiment():
         verdict(f"experiment ({context})", key, bases[context], result, CHANGES)
         if written or context in CONTEXTS: # the others take a simulation more
             check_written(context, key, value)
-    in_parallel([lambda key=key, i=i: one(key, THOROUGH or i % 3 == 0) for i, key in enumerate(k for k in keys if k in ROWS)])
+    in_parallel([lambda key=key, i=i: one(key, THOROUGH or i % 6 == 0) for i, key in enumerate(k for k in keys if k in ROWS)])
 
 
 PARTS = {"model": models, "tree": trees, "scenario": scenarios, "memory": memory, "card": cards, "experiment": experiment}

@@ -21,7 +21,7 @@ for study in experiments/flagship/*.yaml experiments/small/*.yaml experiments/ow
     experiments/topologies/*.yaml experiments/findings/rankings/*.yaml experiments/gpt2-xl-a100/*.yaml; do
     narrow inspect "$study"
 done
-for cluster in $(printf '%s\n' experiments/clusters/cluster-*.json | every 4); do
+for cluster in $(printf '%s\n' experiments/clusters/cluster-*.json | every 4 2); do
     narrow inspect "$cluster"
 done
 narrow compare experiments/own-model/one-file.yaml

@@ -181,7 +181,7 @@ static void compare(const char *what, const struct outcome *a, const struct outc
 
 /* Sanitizers are slow: every so many strategies, and fewer orders. */
 #if defined(__SANITIZE_THREAD__)
-enum { EVERY = 4, ORDERS = 2 };
+enum { EVERY = 8, ORDERS = 1 };
 #elif defined(__SANITIZE_ADDRESS__)
 enum { EVERY = 2, ORDERS = 2 };
 #else

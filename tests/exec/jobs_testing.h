@@ -45,15 +45,15 @@ static inline void strategies_open(struct strategies *s)
     assert_true(s->file.n > 30);
 }
 
-/* The strategies that a test runs are first, first + stride, ...: all of them in the long form; in
- * the short one every `quick`th, and tests of GPUs others than those of the host. */
+/* The strategies that a test runs are first, first + stride, ...: every `full`th in the long form,
+ * in the short one every `quick`th, and tests of GPUs others than those of the host. */
 struct strategies_walk {
     size_t first, stride;
 };
 
-static inline struct strategies_walk strategies_walk(size_t quick)
+static inline struct strategies_walk strategies_walk(size_t quick, size_t full)
 {
-    struct strategies_walk w = {0, tests_stride(quick)};
+    struct strategies_walk w = {0, tests_strides(quick, full)};
 #ifdef TSR_TEST_CUDA
     w.first = w.stride / 2;
 #endif

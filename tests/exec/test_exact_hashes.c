@@ -94,7 +94,7 @@ static void recorded_simulated_executed__every_strategy__one_hash(void **state)
     struct strategies s;
     (void)state;
     strategies_open(&s);
-    const struct strategies_walk walk = strategies_walk(4);
+    const struct strategies_walk walk = strategies_walk(4, 1);
     for (size_t i = walk.first; i < s.file.n; i += walk.stride)
         compare(&s, s.file.strategies[i].name);
     strategies_close(&s);

@@ -238,7 +238,7 @@ static void memory__every_strategy__as_the_simulator_has_it(void **state)
     struct strategies s;
     (void)state;
     strategies_open(&s);
-    const struct strategies_walk walk = strategies_walk(4);
+    const struct strategies_walk walk = strategies_walk(4, 1);
     for (size_t i = walk.first; i < s.file.n; i += walk.stride) {
         uint64_t pinned = compare(&s, s.file.strategies[i].name);
         assert_true(pinned > 0); /* batches come from there */

@@ -21,7 +21,7 @@ static void verified__every_strategy__as_declared_and_the_same_losses(void **sta
     struct strategies s;
     (void)state;
     strategies_open(&s);
-    const struct strategies_walk walk = strategies_walk(3);
+    const struct strategies_walk walk = strategies_walk(3, 1);
     for (size_t i = walk.first; i < s.file.n; i += walk.stride) {
         struct tsr_job job;
         struct job_rank *a, *b;

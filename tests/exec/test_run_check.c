@@ -100,7 +100,7 @@ static void every_strategy__as_it_is__nothing_is_said(void **state)
     (void)state;
     strategies_open(&names);
     plan.kind = NONE;
-    const struct strategies_walk walk = strategies_walk(5);
+    const struct strategies_walk walk = strategies_walk(5, 1);
     for (size_t i = walk.first; i < names.file.n; i += walk.stride) {
         run(names.file.strategies[i].name, &ranks, &s, &job);
         const struct job_rank *failed = job_failure(ranks);

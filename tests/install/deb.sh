@@ -12,7 +12,7 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-cpack -G DEB -B "$work" --config "$TSR_BUILD_DIR/CPackConfig.cmake" >"$work/log" 2>&1 || {
+cpack -G DEB -B "$work" -D CPACK_DEBIAN_COMPRESSION_TYPE=gzip --config "$TSR_BUILD_DIR/CPackConfig.cmake" >"$work/log" 2>&1 || {
     cat "$work/log"
     exit 1
 }

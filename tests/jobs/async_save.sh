@@ -26,7 +26,7 @@ alike() {
         complain "$how: other checkpoints: $(ls "$later/checkpoints")"
 }
 
-for how in --ranks --nproc; do
+for how in $(printf '%s\n' --ranks --nproc | every 2); do
     now=$tmp/now$how
     works "${fsdp[@]}" "$how" 2 --out "$now"
     works "${fsdp[@]}" "$how" 2 --resume "$now" --out "$tmp/on$how" --set train.steps=10

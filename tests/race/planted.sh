@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # ThreadSanitizer sees a wait that is left out, in every run, and nothing where none is.
 #
-# Environment: RACE_PLANTED (the program), RUNS (of each; default 20).
+# Environment: RACE_PLANTED (the program), RUNS (of each; default 8).
 set -uo pipefail
-runs=${RUNS:-20}
+runs=${RUNS:-8}
 export TSAN_OPTIONS=exitcode=66:halt_on_error=1
 
 # statuses STRATEGY [STREAM NUMBER]: the exit statuses of all runs, each with its number.

@@ -29,7 +29,7 @@ end_question() { # a question without a command is not answered
     [ "$in_question" -ge 1 ] || complain "\"$heading\" has no command"
 }
 asked() {
-    thorough || [ $((questions % 2)) = 1 ]
+    thorough || [ $((questions % 3)) = 1 ]
 }
 while IFS= read -r line; do
     text=${line#??}

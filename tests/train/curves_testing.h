@@ -33,7 +33,7 @@ static inline size_t curve_stride(void)
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     return 3;
 #else
-    return tests_stride(3);
+    return tests_stride(6);
 #endif
 }
 
