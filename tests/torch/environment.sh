@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 . ./_python.sh
-versions="torch==2.11.0 transformers==5.23.0 accelerate==1.15.0 numpy pyyaml setuptools<82 wheel"
+versions="torch==2.11.0 transformers==5.23.0 accelerate==1.15.0 peft==0.21.2 numpy pyyaml setuptools<82 wheel"
 
 if torch_python; then
     echo "$python has what the tests need"

@@ -6,6 +6,7 @@ import hashlib
 import html
 import json
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -141,7 +142,8 @@ class Trace:
     def _ask(self, command, experiment, *options):
         """Asks the program. Trace and experiment stay in the cache, since rows carry commands that name them."""
         folder = cache.folder(self.hash)
-        trace = os.path.join(folder, "model.trace")
+        stem = re.match(r"[\w-]*", self.content["model"]["source"])[0] or "model"   # what pictures call the model
+        trace = os.path.join(folder, stem + ".trace")
         self.save(trace)
         text = json.dumps({"model": {"trace": trace}, **experiment})   # JSON is YAML
         name = hashlib.sha256(text.encode()).hexdigest()[:16] + ".yaml"
