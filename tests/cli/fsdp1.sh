@@ -69,6 +69,7 @@ refused accumulation.mode no_sync "api: fsdp1, accumulation: {steps: 2, mode: no
 refused accumulation.mode "allowed: no_reduce (no_sync), or api: fully_shard" "api: ddp, accumulation: {steps: 2, mode: no_all_reduce}"
 refused accumulation.mode "no_reduce (no_sync), or api:" "api: ddp, accumulation: {steps: 2, mode: no_reduce_no_reshard}"
 refused accumulation.mode "beside accumulation.steps: 1" "api: ddp, accumulation: {mode: no_reduce}"
+refused precision.reduce "parameters in 16 bits, too" "api: ddp, precision: {param: none, reduce: bf16}"
 refused offload none "api: fsdp1, offload: cpu"
 refused precision.output "api: fully_shard or replicate" "api: fsdp1, precision: {output: f32}"
 refused tp 1 "api: fsdp1, tp: 2"

@@ -191,8 +191,25 @@ static tsr_status check_reference(const struct tsr_job *job)
     return TSR_OK;
 }
 
+/* DDP's _MixedPrecision ends in an error of PyTorch's where gradients are reduced in 16 bits and
+ * parameters are computed with as they are. */
+static tsr_status check_ddp_reduce(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool halves = s->reduce == TSR_BF16 || s->reduce == TSR_F16;
+    bool as_they_are = s->param == TSR_DTYPE_NONE || s->param == TSR_F32;
+    if (s->api != TSR_API_DDP || !halves || !as_they_are)
+        return TSR_OK;
+    return tsr_node_error(tsr_job_at(job, "precision.reduce"),
+                          "precision.reduce: found %s beside api: ddp and precision.param: %s; "
+                          "allowed: none or f32, or parameters in 16 bits, too",
+                          tsr_dtype_name((tsr_dtype)s->reduce),
+                          s->param == TSR_DTYPE_NONE ? "none" : "f32");
+}
+
 tsr_status tsr_job_check_step(const struct tsr_job *job)
 {
+    TSR_TRY(check_ddp_reduce(job));
     TSR_TRY(check_reference(job));
     TSR_TRY(check_selective(job));
     TSR_TRY(check_share(job));
