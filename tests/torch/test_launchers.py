@@ -157,7 +157,7 @@ class Accelerate(Folder):
         read = self.read(FIRST)
         self.assertEqual((read.keys["api"], read.keys["reshard_after_forward"], read.keys["fsdp1"]),
                          ("fsdp1", False, {"backward_prefetch": "backward_pre", "forward_prefetch": True}))
-        read = self.read(changed(SECOND, fsdp_auto_wrap_policy="NO_WRAP", fsdp_offload_params=True), mixed_precision="no")
+        read = self.read(changed(SECOND, fsdp_auto_wrap_policy="NO_WRAP", fsdp_offload_params=True), mixed_precision=False)
         self.assertEqual((read.keys["precision"], read.keys["offload"]), ({"param": "none"}, "cpu_pinned"))
         self.equal(read, "train.py:make")
         read = self.read(SECOND, parallelism_config={"parallelism_config_dp_replicate_size": 2, "parallelism_config_dp_shard_size": 4})

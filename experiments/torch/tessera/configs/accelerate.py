@@ -40,6 +40,8 @@ def accelerate(path, target, cluster, batch=None, seq=None):
         s.refuse("dynamo_config", "dynamo_backend", s.document["dynamo_config"]["dynamo_backend"],
                  "NO: a compiled model cannot be traced")
     s.document.pop("dynamo_config")
+    if s.document.get("mixed_precision") is False:   # an unquoted no is a Boolean in YAML
+        s.document["mixed_precision"] = "no"
     dtype = s.take("", "mixed_precision", "no", DTYPES)
     world = ranks(s, cluster)
     if kind == "DEEPSPEED":

@@ -140,7 +140,10 @@ def gpus(cluster):
         path = os.path.join(folder, "cluster.yaml")
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"model": "llama-3.2-1b", "cluster": cluster, "seq": 128, "strategies": {"one": {}}}, f)
-        return json.loads(program.run(["inspect", path, "--format", "json"]))["cluster"]["gpus"]
+        try:
+            return json.loads(program.run(["inspect", path, "--format", "json"]))["cluster"]["gpus"]
+        except Refused as error:   # without the name of that file
+            raise Refused(str(error).partition(": ")[2] or str(error)) from None
 
 
 def report(config, path):
