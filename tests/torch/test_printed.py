@@ -72,7 +72,7 @@ PRINTED = {
     "experiments/cli/calibrate/calibrate_write.c": "tests/cli/calibrate_host.sh runs what it wrote",
     "experiments/study/compare/measured.c": "names a measurement that is to be made",
     "experiments/cli/run/run_train.c": "names of subcommands", "experiments/cli/run/run_watch.c": "the name of a subcommand",
-    "experiments/study/config/keys.c": "help", "experiments/torch/tessera/api.py": "the name of a command",
+    "experiments/study/config/keys.def": "help", "experiments/torch/tessera/api.py": "the name of a command",
     "experiments/cli/main.c": "help", "experiments/cli/commands.c": "help; tests/cli/help.sh",
     "experiments/cli/args/args.c": "a synopsis", "experiments/cli/calibrate/calibrate_cmd.c": "a synopsis",
 }
@@ -210,7 +210,7 @@ class Pasted(unittest.TestCase):
             folders[:] = [f for f in folders if f not in ("build", "examples", "families", "guide")]
             for name in names:
                 path = os.path.relpath(os.path.join(at, name), SOURCE)
-                if name.endswith((".c", ".py")):
+                if name.endswith((".c", ".def", ".py")):
                     with open(os.path.join(at, name), encoding="utf-8") as f:
                         text = re.sub(r"/\*.*?\*/|\"\"\".*?\"\"\"|^\s*#.*?$", "", f.read(), flags=re.S | re.M)
                     if pattern.search(text):

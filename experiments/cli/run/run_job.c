@@ -10,22 +10,22 @@
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static tsr_status find_path(struct tsr_run_job *r, const char *key, const char *name,
+static tsr_status find_path(struct tsr_run_job *r, enum tsr_key_id key, const char *name,
                             const char **out)
 {
     char(*more)[1024] = realloc(r->paths, (r->n_paths + 1) * sizeof *more);
     if (!more)
         return tsr_no_memory(NULL);
     r->paths = more;
-    TSR_TRY(tsr_find_file(key, name, tsr_job_at(&r->job, key), r->experiment.path,
+    TSR_TRY(tsr_find_file(tsr_keys[key].name, name, tsr_job_at(&r->job, key), r->experiment.path,
                           r->paths[r->n_paths]));
     *out = r->paths[r->n_paths++];
     return TSR_OK;
 }
 
 /* "a.bin,b.bin": the paths move when more are found, so names are resolved to indices first. */
-static tsr_status find_list(struct tsr_run_job *r, const char *key, const char *text, size_t *first,
-                            size_t *n)
+static tsr_status find_list(struct tsr_run_job *r, enum tsr_key_id key, const char *text,
+                            size_t *first, size_t *n)
 {
     *first = r->n_paths;
     *n = 0;
@@ -35,12 +35,12 @@ static tsr_status find_list(struct tsr_run_job *r, const char *key, const char *
         int length = (int)strcspn(text, ",");
         snprintf(name, sizeof name, "%.*s", length, text);
         if (*n == TSR_RUN_MAX_FILES)
-            return tsr_node_error(tsr_job_at(&r->job, key), "%s: found more than %d files", key,
-                                  TSR_RUN_MAX_FILES);
+            return tsr_node_error(tsr_job_at(&r->job, key), "%s: found more than %d files",
+                                  tsr_keys[key].name, TSR_RUN_MAX_FILES);
         if (!length)
             return tsr_node_error(tsr_job_at(&r->job, key),
                                   "%s: found an empty name; allowed: files, separated by commas",
-                                  key);
+                                  tsr_keys[key].name);
         TSR_TRY(find_path(r, key, name, &unused));
         ++*n;
         text += length;
@@ -53,9 +53,9 @@ static tsr_status find_files(struct tsr_run_job *r)
 {
     const struct tsr_run_settings *s = &r->job.settings->run;
     size_t first[3], n[3];
-    TSR_TRY(find_list(r, "data.train", s->train, &first[0], &n[0]));
-    TSR_TRY(find_list(r, "data.val", s->val, &first[1], &n[1]));
-    TSR_TRY(find_list(r, "model.weights", s->weights, &first[2], &n[2]));
+    TSR_TRY(find_list(r, TSR_K_DATA_TRAIN, s->train, &first[0], &n[0]));
+    TSR_TRY(find_list(r, TSR_K_DATA_VAL, s->val, &first[1], &n[1]));
+    TSR_TRY(find_list(r, TSR_K_MODEL_WEIGHTS, s->weights, &first[2], &n[2]));
     for (size_t i = 0; i < n[0]; i++)
         r->train_files[i] = r->paths[first[0] + i];
     for (size_t i = 0; i < n[1]; i++)
@@ -199,27 +199,19 @@ static tsr_status rehearse(struct tsr_run_job *r, const struct tsr_gpu_ops *gpus
 static tsr_status check_kernels(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    const struct {
-        const char *key, *allowed;
-        bool found;
-    } table[] = {{"optimizer.variant", "foreach, fused or loop",
-                  s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED},
-                 {"clip_variant", "foreach", s->clip && s->clip_how != TSR_CLIP_FOREACH},
-                 {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
-                 {"loss.metrics", "0", s->metrics > 0},
-                 {"dialect", "eager or fused", s->dialect == TSR_DIALECT_COMPILE},
-                 {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
-                 {"attention_unpad", "false", s->attention_unpad}};
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        char found[64] = "?";
-        if (!table[i].found)
-            continue;
-        TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(table[i].key)], s, found, sizeof found));
-        return tsr_node_error(tsr_job_at(job, table[i].key),
-                              "%s: found %s, whose kernels the host has not; allowed: %s (--on sim "
-                              "simulates it)",
-                              table[i].key, found, table[i].allowed);
-    }
+    const struct tsr_misfit misfits[] = {
+        {TSR_K_OPTIMIZER_VARIANT, "foreach, fused or loop (--on sim simulates it)",
+         s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED},
+        {TSR_K_CLIP_VARIANT, "foreach (--on sim simulates it)",
+         s->clip && s->clip_how != TSR_CLIP_FOREACH},
+        {TSR_K_LOSS_KERNEL, "eager (--on sim simulates it)", s->loss_kernel != TSR_LOSS_EAGER},
+        {TSR_K_LOSS_METRICS, "0 (--on sim simulates it)", s->metrics > 0},
+        {TSR_K_DIALECT, "eager or fused (--on sim simulates it)",
+         s->dialect == TSR_DIALECT_COMPILE},
+        {TSR_K_PRECISION_LINEAR, "plain (--on sim simulates it)", s->linear != TSR_LINEAR_PLAIN},
+        {TSR_K_ATTENTION_UNPAD, "false (--on sim simulates it)", s->attention_unpad}};
+    TSR_TRY(tsr_job_refuse_misfits(job, misfits, sizeof misfits / sizeof *misfits,
+                                   ", whose kernels the host has not"));
     return TSR_OK;
 }
 
@@ -228,7 +220,7 @@ static tsr_status check_warmup(const struct tsr_run_job *r)
     const struct tsr_run_settings *t = &r->job.settings->run;
     if (t->warmup <= t->steps)
         return TSR_OK;
-    return tsr_node_error(tsr_job_at(&r->job, "train.warmup"),
+    return tsr_node_error(tsr_job_at(&r->job, TSR_K_TRAIN_WARMUP),
                           "train.warmup: found %llu; allowed: up to train.steps, %llu",
                           (unsigned long long)t->warmup, (unsigned long long)t->steps);
 }
@@ -238,46 +230,46 @@ static tsr_status check(const struct tsr_run_job *r)
     const struct tsr_settings *s = r->job.settings;
     TSR_TRY(check_warmup(r));
     if (r->job.model.trace)
-        return tsr_node_error(tsr_job_at(&r->job, "model.trace"),
+        return tsr_node_error(tsr_job_at(&r->job, TSR_K_MODEL_TRACE),
                               "model.trace: found a traced model, whose kernels are PyTorch's; "
                               "allowed to run: a model of another kind (--on sim simulates it)");
     if (!tsr_save_is_sharded((enum tsr_save)s->save))
-        return tsr_node_error(tsr_job_at(&r->job, "save"),
+        return tsr_node_error(tsr_job_at(&r->job, TSR_K_SAVE),
                               "save: found %s, which is simulated and not executed; allowed to "
                               "run: sharded or sharded_async",
                               tsr_words_save[s->save]);
     if (s->init != TSR_INIT_META)
-        return tsr_node_error(tsr_job_at(&r->job, "init"),
+        return tsr_node_error(tsr_job_at(&r->job, TSR_K_INIT),
                               "init: found a model that is built whole; allowed: meta");
     if (r->job.model.family != TSR_FAMILY_TREE && s->seq > r->job.model.max_positions)
-        return tsr_node_error(tsr_job_at(&r->job, "seq"),
+        return tsr_node_error(tsr_job_at(&r->job, TSR_K_SEQ),
                               "seq: found %llu; allowed: up to the %llu positions of model %s",
                               (unsigned long long)s->seq,
                               (unsigned long long)r->job.model.max_positions, r->job.model.name);
     if (s->api == TSR_API_FSDP1)
-        return tsr_node_error(tsr_job_at(&r->job, "api"),
+        return tsr_node_error(tsr_job_at(&r->job, TSR_K_API),
                               "api: found fsdp1, which is simulated and not executed; allowed to "
                               "run: fully_shard, replicate or ddp");
     if (!s->reshard_after_backward && s->api == TSR_API_FULLY_SHARD)
         return tsr_node_error(
-            tsr_job_at(&r->job, "reshard_after_backward"),
+            tsr_job_at(&r->job, TSR_K_RESHARD_AFTER_BACKWARD),
             "reshard_after_backward: found false, with which the next step would "
             "compute with parameters from before the optimizer's; allowed to "
             "run: true (accumulation.mode no_reduce_no_reshard keeps them between "
             "micro-batches)");
     if (r->job.model.family == TSR_FAMILY_LLAMA && r->job.model.llama.rope.other)
-        return tsr_node_error(tsr_job_at(&r->job, "model.name"),
+        return tsr_node_error(tsr_job_at(&r->job, TSR_K_MODEL_NAME),
                               "model %s: found a rotation that is scaled in another way than Llama "
                               "3's; allowed: rope_type default or llama3 (--on sim simulates it)",
                               r->job.model.name);
     if (s->model_impl == TSR_IMPL_TRANSFORMERS)
-        return tsr_node_error(tsr_job_at(&r->job, "model.implementation"),
+        return tsr_node_error(tsr_job_at(&r->job, TSR_K_MODEL_IMPLEMENTATION),
                               "model.implementation: found transformers, whose elementary kernels "
                               "the host has not; allowed: plain (--on sim simulates it)");
     TSR_TRY(check_kernels(&r->job));
     if (r->job.model.family == TSR_FAMILY_TREE && r->job.model.tree.tokens == 0)
         return tsr_node_error(
-            tsr_job_at(&r->job, "model.tree"),
+            tsr_job_at(&r->job, TSR_K_MODEL_TREE),
             "model.tree: found a model with float input; allowed: one with tokens");
     return TSR_OK;
 }
@@ -288,7 +280,7 @@ static tsr_status check_on_gpus(const struct tsr_job *job)
     if (job->settings->master != TSR_F64)
         return TSR_OK;
     return tsr_node_error(
-        tsr_job_at(job, "precision.master"),
+        tsr_job_at(job, TSR_K_PRECISION_MASTER),
         "precision.master: found f64 with --on cuda; allowed: f32, bf16 or f16, or "
         "--on host");
 }

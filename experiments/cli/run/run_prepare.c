@@ -224,7 +224,7 @@ static tsr_status check_managed(const struct tsr_job *job, struct tsr_engine *e)
         TSR_TRY(tsr_param_dtensor(e, i, &p));
         if (!p.group)
             return tsr_node_error(
-                tsr_job_at(job, "wrap"),
+                tsr_job_at(job, TSR_K_WRAP),
                 "wrap: found parameter %s in no group, so that no gradient of it "
                 "would be reduced; allowed to run: a list with {modules: [\"\"]}, "
                 "which takes the rest",

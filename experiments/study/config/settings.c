@@ -153,7 +153,7 @@ const char *tsr_key_nearest(const char *name)
 /* "param, reduce or output": the keys below a prefix; of the top level without a prefix. */
 static void list_below(const char *prefix, char *out, size_t size)
 {
-    const char *names[TSR_MAX_KEYS + 1];
+    const char *names[TSR_N_KEYS + 1];
     size_t n = 0, length = strlen(prefix);
     for (size_t i = 0; i < tsr_n_keys(); i++)
         if (!strncmp(tsr_keys[i].name, prefix, length) && tsr_keys[i].name[length] == '.')
@@ -251,9 +251,8 @@ tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_yaml_nod
     return TSR_OK;
 }
 
-const struct tsr_yaml_node *tsr_setting_at(const struct tsr_settings *settings, const char *name)
+const struct tsr_yaml_node *tsr_setting_at(const struct tsr_settings *settings, size_t key)
 {
-    size_t i = tsr_key_find(name);
-    TSR_CHECK(i < tsr_n_keys());
-    return settings->from[i];
+    TSR_CHECK(key < TSR_N_KEYS);
+    return settings->from[key];
 }

@@ -1,6 +1,6 @@
 /* settings.h: the keys of an experiment file, one table row each, and the values that they set.
  *
- * The table (keys.c) is the only place that knows a key: the parser, the validator, the reference
+ * The table (keys.def) is the only place that knows a key: the parser, the validator, the reference
  * (`tessera help keys`) and --print-config are driven by it.
  */
 #ifndef TSR_STUDY_SETTINGS_H
@@ -54,7 +54,13 @@ struct tsr_shape_value {
     uint32_t size[TSR_MAX_MESH];
 };
 
-enum { TSR_MAX_KEYS = 256 };
+/* The keys, in the order of help and of printed files: TSR_K_PRECISION_PARAM. */
+#define KEY(id, ...) TSR_K_##id,
+enum tsr_key_id {
+#include "experiments/study/config/keys.def"
+    TSR_N_KEYS
+};
+#undef KEY
 
 enum tsr_order { TSR_ORDER_SHUFFLED, TSR_ORDER_SEQUENTIAL };
 enum tsr_decay { TSR_DECAY_ALL, TSR_DECAY_MATRICES };
@@ -97,8 +103,7 @@ struct tsr_goodput_settings {
 
 /* One resolved strategy: the value of every key. Strings belong to the experiment. */
 struct tsr_settings {
-    const struct tsr_yaml_node
-        *from[TSR_MAX_KEYS]; /* where the value was given; NULL: the default */
+    const struct tsr_yaml_node *from[TSR_N_KEYS]; /* where the value was given; NULL: the default */
 
     const char *stack; /* whose defaults go before those of the table (stack.h); NULL: none */
     const char *model, *model_blocks, *cluster, *gpu;
@@ -266,8 +271,8 @@ tsr_status tsr_settings_apply(struct tsr_arena *arena, const struct tsr_yaml_nod
 tsr_status tsr_settings_put(struct tsr_arena *arena, const char *name,
                             const struct tsr_yaml_node *value,
                             struct tsr_settings *settings) TSR_MUST_USE;
-/* Where a key was given; NULL: it has its default. */
-const struct tsr_yaml_node *tsr_setting_at(const struct tsr_settings *settings, const char *name);
+/* Where a key (an enum tsr_key_id) was given; NULL: it has its default. */
+const struct tsr_yaml_node *tsr_setting_at(const struct tsr_settings *settings, size_t key);
 /* The key nearest to `name`; NULL if nothing is near. */
 const char *tsr_key_nearest(const char *name);
 

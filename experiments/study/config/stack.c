@@ -10,43 +10,42 @@ static const char *const own_keys[] = {"title", "source", NULL};
 
 /* What belongs to a run, not to its software. Below `mesh` and `model` keys also exclude each
  * other, so that one of a stack could not be taken back. */
-static const char *const not_here[] = {"stack",
-                                       "model.name",
-                                       "model.tree",
-                                       "model.trace",
-                                       "model.variant",
-                                       "model.blocks",
-                                       "model.layers",
-                                       "model.positions",
-                                       "model.weights",
-                                       "cluster.name",
-                                       "cluster.nodes",
-                                       "cluster.gpus",
-                                       "cluster.gpu",
-                                       "cluster.nvlink",
-                                       "cluster.nics",
-                                       "cluster.nic_gbit",
-                                       "cluster.oversubscription",
-                                       "cluster.leaf_nodes",
-                                       "nodes",
-                                       "gpu",
-                                       "gpus_per_node",
-                                       "world",
-                                       "mesh.shape",
-                                       "mesh.replicate",
-                                       "mesh.shard",
-                                       "description",
-                                       NULL};
+static const enum tsr_key_id not_here[] = {TSR_K_STACK,
+                                           TSR_K_MODEL_NAME,
+                                           TSR_K_MODEL_TREE,
+                                           TSR_K_MODEL_TRACE,
+                                           TSR_K_MODEL_VARIANT,
+                                           TSR_K_MODEL_BLOCKS,
+                                           TSR_K_MODEL_LAYERS,
+                                           TSR_K_MODEL_POSITIONS,
+                                           TSR_K_MODEL_WEIGHTS,
+                                           TSR_K_CLUSTER_NAME,
+                                           TSR_K_CLUSTER_NODES,
+                                           TSR_K_CLUSTER_GPUS,
+                                           TSR_K_CLUSTER_GPU,
+                                           TSR_K_CLUSTER_NVLINK,
+                                           TSR_K_CLUSTER_NICS,
+                                           TSR_K_CLUSTER_NIC_GBIT,
+                                           TSR_K_CLUSTER_OVERSUBSCRIPTION,
+                                           TSR_K_CLUSTER_LEAF_NODES,
+                                           TSR_K_NODES,
+                                           TSR_K_GPU,
+                                           TSR_K_GPUS_PER_NODE,
+                                           TSR_K_WORLD,
+                                           TSR_K_MESH_SHAPE,
+                                           TSR_K_MESH_REPLICATE,
+                                           TSR_K_MESH_SHARD,
+                                           TSR_K_DESCRIPTION};
 
 static tsr_status check_keys(const struct tsr_settings *settings)
 {
-    for (size_t i = 0; not_here[i]; i++) {
+    for (size_t i = 0; i < sizeof not_here / sizeof *not_here; i++) {
         const struct tsr_yaml_node *at = tsr_setting_at(settings, not_here[i]);
         if (at)
             return tsr_node_error(at,
                                   "found %s in a stack; allowed: keys that say how training is "
                                   "written, not what is trained, or on what",
-                                  not_here[i]);
+                                  tsr_keys[not_here[i]].name);
     }
     return TSR_OK;
 }
@@ -114,7 +113,7 @@ static tsr_status find(struct tsr_stacks *stacks, const char *experiment,
     if (!stack)
         return tsr_no_memory(NULL);
     tsr_status status =
-        tsr_stack_open(settings->stack, tsr_setting_at(settings, "stack"), experiment, stack);
+        tsr_stack_open(settings->stack, tsr_setting_at(settings, TSR_K_STACK), experiment, stack);
     if (status != TSR_OK) {
         free(stack);
         return status;

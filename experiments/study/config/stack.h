@@ -2,8 +2,8 @@
  *
  * A stack is a file stacks/NAME.yaml: keys of an experiment with the values that this software
  * gives them, a `title`, and a `source` that says who says so. An experiment names it (`stack:
- * NAME`): its keys then take the place of the defaults of the table (keys.c), below everything that
- * the experiment, a strategy, a sweep or --set gives. So the predictions of published runs
+ * NAME`): its keys then take the place of the defaults of the table (keys.def), below everything
+ * that the experiment, a strategy, a sweep or --set gives. So the predictions of published runs
  * (validate/) and those of an experiment rest on the same file.
  */
 #ifndef TSR_STUDY_STACK_H

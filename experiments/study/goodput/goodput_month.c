@@ -61,7 +61,7 @@ static tsr_status simulate_step(const struct tsr_job *job, const struct tsr_emis
     for (uint32_t i = 1; i < e->n_iterations; i++)
         save = tsr_section_of(e, i) == TSR_SECTION_SAVE ? i : save;
     if (!save)
-        return tsr_node_error(tsr_job_at(job, "phases"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_PHASES),
                               "phases: found a list without save; allowed: with save, or null");
     TSR_TRY(tsr_sim_job_of(e, &run));
     tsr_status status = tsr_sim_run(&job->cluster, &run, &job->settings->sim, &result);
@@ -118,7 +118,7 @@ static tsr_status simulate_month(const struct tsr_job *job, struct tsr_month *m)
     low = low > m->best_in.stall_s / 4 ? low : m->best_in.stall_s / 4;
     if (high < low)
         return tsr_node_error(
-            tsr_job_at(job, "goodput.node_mtbf_hours"),
+            tsr_job_at(job, TSR_K_GOODPUT_NODE_MTBF_HOURS),
             "goodput.node_mtbf_hours: found %g of each of %u nodes: the job fails "
             "before a step and a checkpoint are over; allowed: more",
             g->node_mtbf_s / 3600, m->nodes);

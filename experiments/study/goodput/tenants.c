@@ -38,7 +38,7 @@ static tsr_status count_nodes(const struct tsr_tenant *tenant, uint32_t *n)
     *n = job->world / per_node;
     if (job->world % per_node == 0)
         return TSR_OK;
-    return tsr_node_error(tsr_job_at(job, "world"),
+    return tsr_node_error(tsr_job_at(job, TSR_K_WORLD),
                           "world: found %u GPUs of a job; allowed: whole nodes of %u", job->world,
                           per_node);
 }

@@ -100,7 +100,8 @@ static tsr_status configure_step(const struct tsr_job *job, struct tsr_engine *e
     tsr_status status = tsr_step_configure(engine, &step);
     if (status == TSR_OK)
         return TSR_OK;
-    return tsr_node_wrap_error(tsr_job_at(job, "accumulation.mode"), status, job->strategy->name);
+    return tsr_node_wrap_error(tsr_job_at(job, TSR_K_ACCUMULATION_MODE), status,
+                               job->strategy->name);
 }
 
 /* ---- the engine -------------------------------------------------------------------------- */
@@ -111,7 +112,7 @@ static tsr_status apply_two_level(const struct tsr_job *job, struct tsr_engine *
         return TSR_OK;
     tsr_status status = tsr_use_two_level_gather(engine, job->cluster.gpus_per_node);
     return status == TSR_OK ? status
-                            : tsr_node_wrap_error(tsr_job_at(job, "two_level_gather"), status,
+                            : tsr_node_wrap_error(tsr_job_at(job, TSR_K_TWO_LEVEL_GATHER), status,
                                                   "two_level_gather");
 }
 
@@ -122,21 +123,22 @@ static tsr_status separate_reductions(const struct tsr_job *job, struct tsr_engi
         return TSR_OK;
     tsr_status status =
         tsr_set_separate_reduce_scatter_group(engine, tsr_module_root(engine), true, true);
-    return status == TSR_OK ? status
-                            : tsr_node_wrap_error(tsr_job_at(job, "separate_reduce_scatter_group"),
-                                                  status, "separate_reduce_scatter_group");
+    return status == TSR_OK
+               ? status
+               : tsr_node_wrap_error(tsr_job_at(job, TSR_K_SEPARATE_REDUCE_SCATTER_GROUP), status,
+                                     "separate_reduce_scatter_group");
 }
 
 static tsr_status set_up(const struct tsr_job *job, struct tsr_engine *engine)
 {
     tsr_status status = build_model(job, engine);
     if (status != TSR_OK && status != TSR_ECONFIG)
-        return tsr_node_wrap_error(tsr_job_at(job, "model.name"), status, "model");
+        return tsr_node_wrap_error(tsr_job_at(job, TSR_K_MODEL_NAME), status, "model");
     TSR_TRY(status);
     if (job->settings->tp > 1)
         status = tsr_tensor_parallel_model(engine, "tp", job->settings->sequence_parallel);
     if (status != TSR_OK)
-        return tsr_node_wrap_error(tsr_job_at(job, "tp"), status, "tp");
+        return tsr_node_wrap_error(tsr_job_at(job, TSR_K_TP), status, "tp");
     TSR_TRY(tsr_apply_wrap(job, engine));
     status = tsr_traced_check_wrapping(engine);
     if (status != TSR_OK)
@@ -152,15 +154,15 @@ static tsr_status check_outside_step(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
     bool loads = s->phases >> TSR_SECTION_LOAD & 1, saves = s->phases >> TSR_SECTION_SAVE & 1;
-    const char *key = s->init != TSR_INIT_META                                ? "init"
-                      : loads && s->load != TSR_LOAD_SHARDED                  ? "load"
-                      : saves && !tsr_save_is_sharded((enum tsr_save)s->save) ? "save"
-                                                                              : NULL;
-    if (s->tp <= 1 || !key)
+    enum tsr_key_id key = s->init != TSR_INIT_META                                ? TSR_K_INIT
+                          : loads && s->load != TSR_LOAD_SHARDED                  ? TSR_K_LOAD
+                          : saves && !tsr_save_is_sharded((enum tsr_save)s->save) ? TSR_K_SAVE
+                                                                                  : TSR_N_KEYS;
+    if (s->tp <= 1 || key == TSR_N_KEYS)
         return TSR_OK;
-    return tsr_node_error(tsr_job_at(job, key),
-                          "%s: full tensors beside tp: %llu are not modelled; allowed: %s", key,
-                          (unsigned long long)s->tp, strcmp(key, "init") ? "sharded" : "meta");
+    return tsr_node_error(
+        tsr_job_at(job, key), "%s: full tensors beside tp: %llu are not modelled; allowed: %s",
+        tsr_keys[key].name, (unsigned long long)s->tp, key == TSR_K_INIT ? "meta" : "sharded");
 }
 
 /* What the CUDA context and libraries leave to NCCL and the allocator; 0: unknown. */
@@ -192,7 +194,7 @@ tsr_status tsr_build(const struct tsr_job *job, uint32_t rank, struct tsr_execut
     if (has_card)
         config.allocator.device_bytes = left_on_card(&job->cluster.gpu);
     if (has_card && !config.allocator.device_bytes)
-        return tsr_node_error(tsr_job_at(job, "allocator.limit"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_ALLOCATOR_LIMIT),
                               "allocator.limit: found card, but %s does not say how many bytes "
                               "are visible (null); allowed: none",
                               *job->cluster.name ? job->cluster.gpu.path : "no cluster, which");
@@ -307,7 +309,7 @@ tsr_status tsr_find_blocks(const struct tsr_job *job, struct tsr_engine *engine,
             return TSR_OK;
         free(out->items);
         memset(out, 0, sizeof(*out));
-        return tsr_node_error(tsr_job_at(job, "model.blocks"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_MODEL_BLOCKS),
                               "model.blocks: found %s, which matches no module of %s; allowed: a "
                               "pattern like model.layers.* (`tessera inspect` shows names)",
                               pattern, job->model.name);
@@ -328,10 +330,11 @@ tsr_status tsr_find_blocks(const struct tsr_job *job, struct tsr_engine *engine,
     }
     struct tsr_module *list = longest_list(tsr_module_root(engine), &longest);
     if (!list)
-        return tsr_node_error(tsr_job_at(job, job->model.trace ? "model.trace" : "model.tree"),
-                              "model.blocks: found null, and model %s has no list of blocks; "
-                              "allowed: a pattern of module names",
-                              job->model.name);
+        return tsr_node_error(
+            tsr_job_at(job, job->model.trace ? TSR_K_MODEL_TRACE : TSR_K_MODEL_TREE),
+            "model.blocks: found null, and model %s has no list of blocks; "
+            "allowed: a pattern of module names",
+            job->model.name);
     return children_of(list, out);
 }
 

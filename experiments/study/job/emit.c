@@ -372,18 +372,10 @@ void tsr_sim_job_fini(struct tsr_sim_job *job)
 
 tsr_status tsr_at_sim_key(const struct tsr_job *job, tsr_status status)
 {
-    static const char *const keys[] = {
-        "sim.slow_rank",       "sim.slow_factor",      "sim.nic_bw",   "sim.intra_bw",
-        "sim.link_efficiency", "sim.host_scale",       "sim.protocol", "sim.latency_scale",
-        "sim.queue_depth",     "sim.attention_kernel", "sim.faults",   "sim.traffic",
-        "sim.jitter_kernel",   "sim.jitter_gpu"};
+    char name[64];
     const char *text = tsr_error_text();
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
-        const char *name = keys[i] + strlen("sim.");
-        if (strncmp(text, name, strlen(name)) || text[strlen(name)] != ':')
-            continue;
-        const struct tsr_yaml_node *at = tsr_setting_at(job->settings, keys[i]);
-        return at ? tsr_node_wrap_error(at, status, "sim") : status;
-    }
-    return status;
+    snprintf(name, sizeof name, "sim.%.*s", (int)strcspn(text, ":"), text);
+    size_t key = tsr_key_find(name);
+    const struct tsr_yaml_node *at = key < TSR_N_KEYS ? tsr_setting_at(job->settings, key) : NULL;
+    return at ? tsr_node_wrap_error(at, status, "sim") : status;
 }

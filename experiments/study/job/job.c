@@ -7,10 +7,25 @@
 
 #include "experiments/study/config/settings.h"
 
-const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *key)
+const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, size_t key)
 {
     const struct tsr_yaml_node *at = tsr_setting_at(job->settings, key);
     return at ? at : job->strategy->at;
+}
+
+tsr_status tsr_job_refuse_misfits(const struct tsr_job *job, const struct tsr_misfit *list,
+                                  size_t n, const char *why)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct tsr_key *key = &tsr_keys[list[i].key];
+        char found[64] = "?";
+        if (!list[i].found)
+            continue;
+        TSR_TRY(tsr_key_format(key, job->settings, found, sizeof found));
+        return tsr_node_error(tsr_job_at(job, list[i].key), "%s: found %s%s; allowed: %s",
+                              key->name, found, why, list[i].allowed);
+    }
+    return TSR_OK;
 }
 
 enum { MAX_WORLD = 1 << 20 }; /* as the key has it */
@@ -23,7 +38,7 @@ static tsr_status read_mesh(const struct tsr_job *job, struct tsr_shape_value *o
     const struct tsr_settings *s = job->settings;
     *out = s->mesh;
     if (s->mesh.n && (s->mesh_replicate || s->mesh_shard))
-        return tsr_node_error(tsr_setting_at(s, "mesh.shape"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_MESH_SHAPE),
                               "mesh.shape: found beside mesh.replicate or mesh.shard; allowed: "
                               "[REPLICATE, SHARD] or {replicate: N, shard: N}");
     if (s->mesh_replicate)
@@ -35,7 +50,8 @@ static tsr_status read_mesh(const struct tsr_job *job, struct tsr_shape_value *o
 
 static const struct tsr_yaml_node *mesh_at(const struct tsr_job *job)
 {
-    static const char *const keys[] = {"mesh.shape", "mesh.shard", "mesh.replicate"};
+    static const enum tsr_key_id keys[] = {TSR_K_MESH_SHAPE, TSR_K_MESH_SHARD,
+                                           TSR_K_MESH_REPLICATE};
     for (size_t i = 0; i < 3; i++)
         if (tsr_setting_at(job->settings, keys[i]))
             return tsr_setting_at(job->settings, keys[i]);
@@ -45,7 +61,7 @@ static const struct tsr_yaml_node *mesh_at(const struct tsr_job *job)
 static tsr_status check_world(struct tsr_job *job, uint64_t world)
 {
     uint64_t have = (uint64_t)job->cluster.nodes * job->cluster.gpus_per_node;
-    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, "world");
+    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, TSR_K_WORLD);
     if (*job->cluster.name && world > have)
         return tsr_node_error(at ? at : mesh_at(job),
                               "%s: found %llu; allowed: 1 to %llu, the GPUs of cluster %s",
@@ -75,15 +91,13 @@ static void name_dims(struct tsr_job *job)
 static tsr_status check_own_options(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    static const char *const keys[] = {"mirror", "direct_gather", "folded_scale"};
-    const bool on[] = {s->mirror, s->direct_gather, s->folded_scale};
-    for (int i = 0; i < 3; i++) {
-        if (on[i] && s->offload != TSR_OFFLOAD_NONE)
-            return tsr_node_error(tsr_job_at(job, keys[i]),
-                                  "%s: found true beside offload; allowed: false, or offload: none",
-                                  keys[i]);
-    }
-    return TSR_OK;
+    bool offloads = s->offload != TSR_OFFLOAD_NONE;
+    static const char allowed[] = "false, or offload: none";
+    const struct tsr_misfit misfits[] = {
+        {TSR_K_MIRROR, allowed, offloads && s->mirror},
+        {TSR_K_DIRECT_GATHER, allowed, offloads && s->direct_gather},
+        {TSR_K_FOLDED_SCALE, allowed, offloads && s->folded_scale}};
+    return tsr_job_refuse_misfits(job, misfits, 3, " beside offload");
 }
 
 /* The tensor-parallel dimension comes last: its ranks are neighbours. */
@@ -93,16 +107,16 @@ static tsr_status add_tensor_parallel(struct tsr_job *job)
     if (tp == 1)
         return TSR_OK;
     if (job->settings->api == TSR_API_DDP)
-        return tsr_node_error(tsr_job_at(job, "tp"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_TP),
                               "tp: found %llu beside api: ddp; allowed: fully_shard or replicate",
                               (unsigned long long)tp);
     if (job->settings->model_impl == TSR_IMPL_TRANSFORMERS)
-        return tsr_node_error(tsr_job_at(job, "tp"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_TP),
                               "tp: found %llu beside model.implementation: transformers; allowed: "
                               "1, or plain modules",
                               (unsigned long long)tp);
     if (tsr_model_is_tied(&job->model))
-        return tsr_node_error(tsr_job_at(job, "tp"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_TP),
                               "tp: found %llu for %s, whose head is its embedding: PyTorch's "
                               "parallelize_module unties them without a word; allowed: 1, or a "
                               "model with tie_word_embeddings: false",
@@ -129,13 +143,13 @@ static tsr_status resolve_mesh(struct tsr_job *job)
     if (!world)
         return tsr_job_lacks(job->experiment, "world", "the number of GPUs, or a cluster");
     if (world > MAX_WORLD)
-        return tsr_node_error(tsr_job_at(job, s->nodes ? "nodes" : "cluster.name"),
+        return tsr_node_error(tsr_job_at(job, s->nodes ? TSR_K_NODES : TSR_K_CLUSTER_NAME),
                               "%s: found %llu GPUs, all of which take part; allowed: up to %d, or "
                               "world: 1 to %d",
                               s->nodes ? "nodes" : "cluster", (unsigned long long)world, MAX_WORLD,
                               MAX_WORLD);
     if (world % tp != 0)
-        return tsr_node_error(tsr_job_at(job, "tp"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_TP),
                               "tp: found %llu; allowed: a divisor of %llu, the world",
                               (unsigned long long)tp, (unsigned long long)world);
     world /= tp; /* what is left for the mesh of data parallelism */
@@ -162,9 +176,10 @@ static tsr_status check_positions(const struct tsr_job *job)
     const struct tsr_model *m = &job->model;
     if (!m->positions_are_hard || job->settings->seq <= m->max_positions)
         return TSR_OK;
-    return tsr_node_error(
-        tsr_job_at(job, "seq"), "seq: found %llu; allowed: up to the %llu positions of model %s",
-        (unsigned long long)job->settings->seq, (unsigned long long)m->max_positions, m->name);
+    return tsr_node_error(tsr_job_at(job, TSR_K_SEQ),
+                          "seq: found %llu; allowed: up to the %llu positions of model %s",
+                          (unsigned long long)job->settings->seq,
+                          (unsigned long long)m->max_positions, m->name);
 }
 
 /* Largest byte counts, in floating point: what does not fit into 62 bits is refused. */
@@ -198,11 +213,11 @@ static tsr_status check_overflow(const struct tsr_job *job)
     if (linear < limit && scores < limit && params < limit)
         return TSR_OK;
     if (params >= limit)
-        return tsr_node_error(tsr_setting_at(s, "model.name"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_MODEL_NAME),
                               "model: found %.3g parameters: sizes overflow; allowed: fewer than "
                               "%.3g",
                               (double)m->counts.total, limit / 32);
-    return tsr_node_error(tsr_job_at(job, s->batch > s->seq ? "batch" : "seq"),
+    return tsr_node_error(tsr_job_at(job, s->batch > s->seq ? TSR_K_BATCH : TSR_K_SEQ),
                           "batch x seq x accumulation.steps: found %llu x %llu x %llu: sizes "
                           "overflow (about %.3g bytes); allowed: fewer than %.3g bytes",
                           (unsigned long long)s->batch, (unsigned long long)s->seq,
@@ -266,8 +281,8 @@ enum tsr_dialect tsr_job_dialect(const struct tsr_settings *s)
 static bool decay_is_seen(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    return s->optimizer == TSR_OPTIM_SGD || tsr_setting_at(s, "train.decay") ||
-           tsr_setting_at(s, "train.weight_decay");
+    return s->optimizer == TSR_OPTIM_SGD || tsr_setting_at(s, TSR_K_TRAIN_DECAY) ||
+           tsr_setting_at(s, TSR_K_TRAIN_WEIGHT_DECAY);
 }
 
 size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
@@ -293,13 +308,14 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
         snprintf(out[used++], 256, "mesh: %u of the %llu GPUs of cluster %s; %llu of them are idle",
                  job->world, (unsigned long long)(job->cluster.nodes * per_node), job->cluster.name,
                  (unsigned long long)(job->cluster.nodes * per_node - job->world));
-    static const char *const keys[] = {"attention", "gqa_repeat", "attention_unpad", "seq"};
+    static const enum tsr_key_id keys[] = {TSR_K_ATTENTION, TSR_K_GQA_REPEAT, TSR_K_ATTENTION_UNPAD,
+                                           TSR_K_SEQ};
     const char *allowed;
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
         if (tsr_setting_at(job->settings, keys[i]) && tsr_model_ignores(job, keys[i], &allowed) &&
             used < n)
-            snprintf(out[used++], 256, "model %s does not read %s%s%s", m->name, keys[i],
-                     strcmp(allowed, "no such key") ? ", but for " : "",
+            snprintf(out[used++], 256, "model %s does not read %s%s%s", m->name,
+                     tsr_keys[keys[i]].name, strcmp(allowed, "no such key") ? ", but for " : "",
                      strcmp(allowed, "no such key") ? allowed : "");
     if (tsr_decays_nothing(job) && decay_is_seen(job) && used < n)
         snprintf(out[used++], 256, "%s", tsr_decays_nothing_words);
@@ -315,13 +331,12 @@ void tsr_strategy_words(const struct tsr_settings *s, char *out, size_t size)
         snprintf(out, size, "%s", s->description);
         return;
     }
-    const struct tsr_key *param = &tsr_keys[tsr_key_find("precision.param")];
-    const struct tsr_key *reduce = &tsr_keys[tsr_key_find("precision.reduce")];
+    const struct tsr_key *param = &tsr_keys[TSR_K_PRECISION_PARAM];
+    const struct tsr_key *reduce = &tsr_keys[TSR_K_PRECISION_REDUCE];
     char param_text[16], reduce_text[16];
     if (tsr_key_format(param, s, param_text, sizeof param_text) != TSR_OK ||
         tsr_key_format(reduce, s, reduce_text, sizeof reduce_text) != TSR_OK ||
-        tsr_key_format(&tsr_keys[tsr_key_find("reshard_after_forward")], s, value, sizeof value) !=
-            TSR_OK)
+        tsr_key_format(&tsr_keys[TSR_K_RESHARD_AFTER_FORWARD], s, value, sizeof value) != TSR_OK)
         return;
     if (s->api == TSR_API_FULLY_SHARD || s->api == TSR_API_FSDP1)
         snprintf(more, sizeof more, ", reshard %s", value);

@@ -39,8 +39,21 @@ void tsr_job_close(struct tsr_job *job);
 /* Checks keys of the step against each other (job_step.c); part of tsr_job_open(). */
 tsr_status tsr_job_check_step(const struct tsr_job *job) TSR_MUST_USE;
 
-/* Where a key was given in this strategy, else the strategy itself: for messages. */
-const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, const char *key);
+/* Where a key (an enum tsr_key_id) was given in this strategy, else the strategy itself: for
+ * messages. */
+const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, size_t key);
+
+/* A value that does not go with something else. */
+struct tsr_misfit {
+    enum tsr_key_id key;
+    const char *allowed;
+    bool found;
+};
+
+/* Refuses the first value that was found: "KEY: found VALUE WHY; allowed: ALLOWED", where `why` is
+ * " beside api: fsdp1"; TSR_OK if none was. */
+tsr_status tsr_job_refuse_misfits(const struct tsr_job *job, const struct tsr_misfit *list,
+                                  size_t n, const char *why) TSR_MUST_USE;
 
 /* Loads the model that settings name. */
 tsr_status tsr_load_model(const struct tsr_experiment *experiment,
@@ -93,7 +106,7 @@ tsr_status tsr_job_drop_unread(struct tsr_job *job) TSR_MUST_USE;
 
 /* True if the job's model has no use for the value of the key; then *allowed says for which it has.
  */
-bool tsr_model_ignores(const struct tsr_job *job, const char *key, const char **allowed);
+bool tsr_model_ignores(const struct tsr_job *job, size_t key, const char **allowed);
 
 /* True if train.decay: matrices leaves nothing to decay, since FSDP1's shards have one dimension;
  * and the remark that says so. */

@@ -39,7 +39,7 @@ static tsr_status set_layers(const struct tsr_settings *s, struct tsr_model *mod
     else if (model->family == TSR_FAMILY_MPT)
         model->mpt.n_layers = s->model_layers;
     else
-        return tsr_node_error(tsr_setting_at(s, "model.layers"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_MODEL_LAYERS),
                               "model.layers: found %llu beside model %s; allowed: null, or a model "
                               "of the Llama family, GPT-2 or MPT",
                               (unsigned long long)s->model_layers, model->name);
@@ -53,7 +53,7 @@ static tsr_status set_positions(const struct tsr_settings *s, struct tsr_model *
     if (!s->model_positions)
         return TSR_OK;
     if (!model->positions_are_hard)
-        return tsr_node_error(tsr_setting_at(s, "model.positions"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_MODEL_POSITIONS),
                               "model.positions: found %llu beside model %s; allowed: null, or a "
                               "model with learned positions (GPT-2, MPT)",
                               (unsigned long long)s->model_positions, model->name);
@@ -63,20 +63,20 @@ static tsr_status set_positions(const struct tsr_settings *s, struct tsr_model *
     return tsr_model_count(model);
 }
 
-static tsr_status refuse_word(const struct tsr_settings *s, const char *name,
+static tsr_status refuse_word(const struct tsr_settings *s, enum tsr_key_id key,
                               const struct tsr_model *model, const char *allowed)
 {
     char found[64];
-    TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(name)], s, found, sizeof found));
-    return tsr_node_error(tsr_setting_at(s, name), "%s: found %s beside model %s; allowed: %s",
-                          name, found, model->name, allowed);
+    TSR_TRY(tsr_key_format(&tsr_keys[key], s, found, sizeof found));
+    return tsr_node_error(tsr_setting_at(s, key), "%s: found %s beside model %s; allowed: %s",
+                          tsr_keys[key].name, found, model->name, allowed);
 }
 
 /* Values that the model, or another one of these keys, has no use for. */
 static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_model *model)
 {
-    static const char *const keys[] = {"model.implementation", "model.names", "model.norm",
-                                       "model.packed"};
+    static const enum tsr_key_id keys[] = {TSR_K_MODEL_IMPLEMENTATION, TSR_K_MODEL_NAMES,
+                                           TSR_K_MODEL_NORM, TSR_K_MODEL_PACKED};
     const bool set[] = {s->model_impl, s->model_names, s->model_norm, s->model_packed};
     bool known = model->family == TSR_FAMILY_LLAMA || model->family == TSR_FAMILY_GPT2;
     char allowed[96];
@@ -85,25 +85,25 @@ static tsr_status check_variant(const struct tsr_settings *s, const struct tsr_m
     if (model->family == TSR_FAMILY_MOE && s->stack)
         return TSR_OK;
     for (size_t i = 0; i < sizeof set / sizeof set[0] && !known; i++) {
-        const struct tsr_key *key = &tsr_keys[tsr_key_find(keys[i])];
+        const struct tsr_key *key = &tsr_keys[keys[i]];
         snprintf(allowed, sizeof allowed, "%s, or a model of the Llama family or GPT-2", key->def);
         if (set[i])
             return refuse_word(s, keys[i], model, allowed);
     }
     if (s->model_norm && model->family != TSR_FAMILY_LLAMA)
-        return refuse_word(s, "model.norm", model, "kernel, or a model of the Llama family");
+        return refuse_word(s, TSR_K_MODEL_NORM, model, "kernel, or a model of the Llama family");
     bool plain = s->model_impl == TSR_IMPL_PLAIN;
     if (s->model_names != TSR_NAMES_HF && !plain)
-        return tsr_node_error(tsr_setting_at(s, "model.names"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_MODEL_NAMES),
                               "model.names: found torchtitan beside model.implementation: "
                               "transformers; allowed: hf");
     if (s->dialect != TSR_DIALECT_EAGER && !plain)
-        return tsr_node_error(tsr_setting_at(s, "dialect"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_DIALECT),
                               "dialect: found %s beside model.implementation: transformers; "
                               "allowed: eager",
                               tsr_words_dialect[s->dialect]);
     if (s->model_packed && plain)
-        return tsr_node_error(tsr_setting_at(s, "model.packed"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_MODEL_PACKED),
                               "model.packed: found true beside model.implementation: plain; "
                               "allowed: false");
     return TSR_OK;
@@ -115,24 +115,24 @@ static tsr_status check_fp8(const struct tsr_settings *s)
     bool compiled = s->dialect == TSR_DIALECT_COMPILE;
     if (s->linear == TSR_LINEAR_FP8_TENSORWISE && compiled &&
         !tsr_settings_compile(s, TSR_COMPILE_MODEL))
-        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_PRECISION_LINEAR),
                               "precision.linear: found fp8_tensorwise beside compile.components: "
                               "[loss]; allowed: plain, or compile.components with model");
     if (s->linear == TSR_LINEAR_FP8_TENSORWISE && !compiled)
-        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_PRECISION_LINEAR),
                               "precision.linear: found fp8_tensorwise beside dialect: %s; allowed: "
                               "plain, fp8_delayed, or dialect: compile",
                               tsr_words_dialect[s->dialect]);
     if (s->linear == TSR_LINEAR_FP8_DELAYED && compiled)
-        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_PRECISION_LINEAR),
                               "precision.linear: found fp8_delayed beside dialect: compile; "
                               "allowed: plain, fp8_tensorwise, or dialect: eager");
     if (s->fp8_gather && s->linear != TSR_LINEAR_FP8_TENSORWISE && s->api == TSR_API_FULLY_SHARD)
-        return tsr_node_error(tsr_setting_at(s, "precision.fp8_gather"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_PRECISION_FP8_GATHER),
                               "precision.fp8_gather: found true; allowed: false, or "
                               "precision.linear: fp8_tensorwise");
     if (s->linear == TSR_LINEAR_FP8_TENSORWISE && s->tp > 1)
-        return tsr_node_error(tsr_setting_at(s, "precision.linear"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_PRECISION_LINEAR),
                               "precision.linear: found fp8_tensorwise beside tp: %llu; allowed: "
                               "plain",
                               (unsigned long long)s->tp);
@@ -144,15 +144,15 @@ static tsr_status check_unpad(const struct tsr_settings *s, const struct tsr_mod
     if (!s->attention_unpad)
         return TSR_OK;
     if (model->family != TSR_FAMILY_MPT)
-        return refuse_word(s, "attention_unpad", model, "false, or a model of the MPT family");
+        return refuse_word(s, TSR_K_ATTENTION_UNPAD, model, "false, or a model of the MPT family");
     if (s->dialect != TSR_DIALECT_EAGER)
-        return tsr_node_error(tsr_setting_at(s, "attention_unpad"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_ATTENTION_UNPAD),
                               "attention_unpad: found true beside dialect: %s; allowed: false, or "
                               "dialect: eager",
                               tsr_words_dialect[s->dialect]);
     if (s->attention == TSR_SDPA_FLASH)
         return TSR_OK;
-    return tsr_node_error(tsr_setting_at(s, "attention_unpad"),
+    return tsr_node_error(tsr_setting_at(s, TSR_K_ATTENTION_UNPAD),
                           "attention_unpad: found true beside attention: %s; allowed: false, or "
                           "attention: flash",
                           tsr_words_attention[s->attention]);
@@ -190,7 +190,7 @@ static tsr_status load_trace(const struct tsr_experiment *experiment, const stru
                              struct tsr_model *out)
 {
     char path[TSR_FILE_BYTES];
-    const struct tsr_yaml_node *at = tsr_setting_at(s, "model.trace");
+    const struct tsr_yaml_node *at = tsr_setting_at(s, TSR_K_MODEL_TRACE);
     const char *other = s->model ? "model.name" : "model.tree";
     if (s->model || s->model_tree.path || s->model_tree.node)
         return tsr_node_error(at, "model.trace: found %s beside %s; allowed: one of them",
@@ -205,7 +205,7 @@ static tsr_status load_tree(const struct tsr_experiment *experiment, const struc
     char path[TSR_FILE_BYTES];
     if (s->model_tree.node)
         return tsr_model_load_tree_node(s->model_tree.node, experiment->path, out);
-    TSR_TRY(tsr_find_file("model.tree", s->model_tree.path, tsr_setting_at(s, "model.tree"),
+    TSR_TRY(tsr_find_file("model.tree", s->model_tree.path, tsr_setting_at(s, TSR_K_MODEL_TREE),
                           experiment->path, path));
     return tsr_model_load_tree(path, out);
 }
@@ -220,7 +220,7 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
     if (s->model_trace)
         return change_model(s, load_trace(experiment, s, out), out);
     if (s->model && tree)
-        return tsr_node_error(tsr_setting_at(s, "model.tree"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_MODEL_TREE),
                               "model.tree: found %s beside model.name: %s; allowed: one of them",
                               tree, s->model);
     if (!s->model && !tree)
@@ -229,7 +229,7 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
             "a name of models/, the path of a config.json, {tree: FILE} or {trace: FILE}");
     if (tree)
         return change_model(s, load_tree(experiment, s, out), out);
-    TSR_TRY(tsr_find_model(s->model, tsr_setting_at(s, "model.name"), experiment->path, path));
+    TSR_TRY(tsr_find_model(s->model, tsr_setting_at(s, TSR_K_MODEL_NAME), experiment->path, path));
     return change_model(s, tsr_model_load_hf(path, out), out);
 }
 
@@ -237,10 +237,10 @@ tsr_status tsr_load_model(const struct tsr_experiment *experiment,
 
 static tsr_status load_gpu(struct tsr_job *job, const char *name)
 {
-    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, "gpu");
+    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, TSR_K_GPU);
     char path[TSR_FILE_BYTES];
-    TSR_TRY(
-        tsr_find_gpu(name, at ? at : tsr_job_at(job, "cluster.name"), job->experiment->path, path));
+    TSR_TRY(tsr_find_gpu(name, at ? at : tsr_job_at(job, TSR_K_CLUSTER_NAME), job->experiment->path,
+                         path));
     return tsr_gpu_load(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
                         job->experiment->kernels, &job->cluster.gpu);
 }
@@ -253,7 +253,7 @@ static tsr_status load_xml(struct tsr_job *job, const char *path)
     char gpu[64];
     TSR_TRY(tsr_cluster_load_xml(path, (uint32_t)s->nodes, (uint32_t)s->gpus_per_node, c, gpu));
     if (!s->gpu && !*gpu)
-        return tsr_node_error(tsr_job_at(job, "cluster.name"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_CLUSTER_NAME),
                               "cluster: %s does not tell which cards these are; allowed: a key "
                               "gpu with the name of a device file (h100-sxm5-80g)",
                               s->cluster);
@@ -275,7 +275,7 @@ static tsr_status set_nodes(struct tsr_job *job)
     if (!nodes)
         return TSR_OK;
     if (domain_nodes > 1 && nodes % domain_nodes != 0)
-        return tsr_node_error(tsr_setting_at(job->settings, "nodes"),
+        return tsr_node_error(tsr_setting_at(job->settings, TSR_K_NODES),
                               "nodes: found %llu; allowed: multiples of %u, the nodes of an NVLink "
                               "domain of cluster %s",
                               (unsigned long long)nodes, domain_nodes, c->name);
@@ -287,9 +287,14 @@ static tsr_status set_nodes(struct tsr_job *job)
 
 /* ---- keys of a cluster -------------------------------------------------------------------- */
 
-static const char *const own_keys[] = {
-    "cluster.nodes", "cluster.gpus",     "cluster.nvlink",           "cluster.nics",
-    "cluster.gpu",   "cluster.nic_gbit", "cluster.oversubscription", "cluster.leaf_nodes"};
+static const enum tsr_key_id own_keys[] = {TSR_K_CLUSTER_NODES,
+                                           TSR_K_CLUSTER_GPUS,
+                                           TSR_K_CLUSTER_NVLINK,
+                                           TSR_K_CLUSTER_NICS,
+                                           TSR_K_CLUSTER_GPU,
+                                           TSR_K_CLUSTER_NIC_GBIT,
+                                           TSR_K_CLUSTER_OVERSUBSCRIPTION,
+                                           TSR_K_CLUSTER_LEAF_NODES};
 enum { N_OWN = sizeof own_keys / sizeof own_keys[0] };
 
 static struct tsr_cluster_keys keys_of(const struct tsr_own_cluster *own)
@@ -310,8 +315,8 @@ static const struct tsr_yaml_node *any_own_key(const struct tsr_settings *s, con
 {
     for (size_t i = 0; i < N_OWN; i++) {
         char value[64];
-        const struct tsr_key *key = &tsr_keys[tsr_key_find(own_keys[i])];
-        *name = own_keys[i];
+        const struct tsr_key *key = &tsr_keys[own_keys[i]];
+        *name = key->name;
         if (tsr_key_format(key, s, value, sizeof value) != TSR_OK || strcmp(value, key->def) != 0)
             return tsr_setting_at(s, own_keys[i]);
     }
@@ -327,9 +332,9 @@ static tsr_status at_key(const struct tsr_job *job, tsr_status status)
     char key[64];
     snprintf(key, sizeof key, "%.*s", (int)(n < 60 ? n : 60), text);
     size_t i = tsr_key_find(key);
-    if (status != TSR_ECONFIG || i == tsr_n_keys())
+    if (status != TSR_ECONFIG || i == TSR_N_KEYS)
         return status;
-    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, key);
+    const struct tsr_yaml_node *at = tsr_setting_at(job->settings, i);
     for (size_t k = 0; k < N_OWN && !at; k++)
         at = tsr_setting_at(job->settings, own_keys[k]);
     return tsr_node_error(at ? at : job->strategy->at, "%s", text);
@@ -340,8 +345,8 @@ static tsr_status load_own(struct tsr_job *job)
     const struct tsr_settings *s = job->settings;
     const struct tsr_cluster_keys keys = keys_of(&s->own);
     char path[TSR_FILE_BYTES];
-    TSR_TRY(
-        tsr_find_gpu(s->own.gpu, tsr_setting_at(s, "cluster.gpu"), job->experiment->path, path));
+    TSR_TRY(tsr_find_gpu(s->own.gpu, tsr_setting_at(s, TSR_K_CLUSTER_GPU), job->experiment->path,
+                         path));
     tsr_status status =
         tsr_cluster_make(path, &keys, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
                          job->experiment->kernels, &job->cluster);
@@ -370,8 +375,8 @@ static tsr_status load_file(struct tsr_job *job)
     const char *key;
     const struct tsr_yaml_node *own = any_own_key(s, &key);
     char path[TSR_FILE_BYTES];
-    TSR_TRY(tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster.name"), job->experiment->path,
-                             path));
+    TSR_TRY(tsr_find_cluster(s->cluster, tsr_setting_at(s, TSR_K_CLUSTER_NAME),
+                             job->experiment->path, path));
     if (is_xml(path) && own)
         return tsr_node_error(own, "%s: found beside cluster.name: %s; allowed: a .json file", key,
                               s->cluster);
@@ -389,7 +394,7 @@ static tsr_status change_cluster(struct tsr_job *job)
     if (s->cluster && is_xml(s->cluster))
         return TSR_OK; /* load_xml() has seen them */
     if (s->gpus_per_node)
-        return tsr_node_error(tsr_setting_at(s, "gpus_per_node"),
+        return tsr_node_error(tsr_setting_at(s, TSR_K_GPUS_PER_NODE),
                               "gpus_per_node: found %llu beside cluster: %s; allowed: null, or a "
                               "SimGrid platform",
                               (unsigned long long)s->gpus_per_node, job->cluster.name);

@@ -10,12 +10,12 @@ static tsr_status check_selective(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
     bool outside = s->ckpt_hooks == TSR_HOOKS_OUTSIDE;
-    const char *key = outside ? "checkpoint.hooks" : "checkpoint.early_stop";
+    enum tsr_key_id key = outside ? TSR_K_CHECKPOINT_HOOKS : TSR_K_CHECKPOINT_EARLY_STOP;
     if (s->ckpt_every != TSR_CKPT_SELECTIVE_OP || (!outside && s->ckpt_early_stop))
         return TSR_OK;
-    return tsr_node_error(tsr_job_at(job, key),
-                          "%s: found %s beside checkpoint: selective_op; allowed: %s", key,
-                          outside ? "outside" : "false", outside ? "inside" : "true");
+    return tsr_node_error(
+        tsr_job_at(job, key), "%s: found %s beside checkpoint: selective_op; allowed: %s",
+        tsr_keys[key].name, outside ? "outside" : "false", outside ? "inside" : "true");
 }
 
 /* Head and loss in chunks need to know the head, and all of the vocabulary. */
@@ -24,7 +24,7 @@ static tsr_status check_chunks(const struct tsr_job *job)
     const struct tsr_settings *s = job->settings;
     const struct tsr_model *m = &job->model;
     unsigned long long chunks = s->loss_chunks, tokens = s->batch * s->seq;
-    const struct tsr_yaml_node *at = tsr_job_at(job, "loss.chunks");
+    const struct tsr_yaml_node *at = tsr_job_at(job, TSR_K_LOSS_CHUNKS);
     if (chunks < 2)
         return TSR_OK;
     if (m->family == TSR_FAMILY_TREE || m->family == TSR_FAMILY_TRACED)
@@ -43,21 +43,22 @@ static tsr_status check_chunks(const struct tsr_job *job)
     return TSR_OK;
 }
 
-static const char *shown(const struct tsr_settings *s, const char *key, char *out, size_t size)
+static const char *shown(const struct tsr_settings *s, enum tsr_key_id key, char *out, size_t size)
 {
-    if (tsr_key_format(&tsr_keys[tsr_key_find(key)], s, out, size) != TSR_OK)
+    if (tsr_key_format(&tsr_keys[key], s, out, size) != TSR_OK)
         snprintf(out, size, "?");
     return out;
 }
 
 /* `key` has a value that goes with `other` only as `allowed` says. */
-static tsr_status refuse(const struct tsr_job *job, const char *key, const char *other,
+static tsr_status refuse(const struct tsr_job *job, enum tsr_key_id key, enum tsr_key_id other,
                          const char *allowed)
 {
     char found[64], beside[64];
-    return tsr_node_error(tsr_job_at(job, key), "%s: found %s beside %s: %s; allowed: %s", key,
-                          shown(job->settings, key, found, sizeof found), other,
-                          shown(job->settings, other, beside, sizeof beside), allowed);
+    return tsr_node_error(tsr_job_at(job, key), "%s: found %s beside %s: %s; allowed: %s",
+                          tsr_keys[key].name, shown(job->settings, key, found, sizeof found),
+                          tsr_keys[other].name, shown(job->settings, other, beside, sizeof beside),
+                          allowed);
 }
 
 /* A share is of all blocks. */
@@ -68,10 +69,11 @@ static tsr_status check_share(const struct tsr_job *job)
     if (!(s->ckpt_share < 1))
         return TSR_OK;
     if (!each)
-        return refuse(job, "checkpoint.share", "checkpoint.every",
+        return refuse(job, TSR_K_CHECKPOINT_SHARE, TSR_K_CHECKPOINT_EVERY,
                       "1, or checkpoint.every: full or selective_op");
     if (s->ckpt_first)
-        return refuse(job, "checkpoint.share", "checkpoint.first", "1, or no checkpoint.first");
+        return refuse(job, TSR_K_CHECKPOINT_SHARE, TSR_K_CHECKPOINT_FIRST,
+                      "1, or no checkpoint.first");
     return TSR_OK;
 }
 
@@ -80,19 +82,20 @@ static tsr_status check_loss(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
     bool flash = s->loss_kernel != TSR_LOSS_EAGER;
-    const char *key = flash ? "loss.kernel" : "loss.metrics", *none = flash ? "eager" : "0";
+    enum tsr_key_id key = flash ? TSR_K_LOSS_KERNEL : TSR_K_LOSS_METRICS;
+    const char *none = flash ? "eager" : "0";
     if (!flash && !s->metrics)
         return TSR_OK;
     if (s->loss_chunks > 1)
-        return refuse(job, key, "loss.chunks", none);
+        return refuse(job, key, TSR_K_LOSS_CHUNKS, none);
     if (job->model.family == TSR_FAMILY_TREE && job->model.tree.loss_mse)
-        return refuse(job, key, "model.tree", none);
+        return refuse(job, key, TSR_K_MODEL_TREE, none);
     if (tsr_job_dialect(s) == TSR_DIALECT_FUSED)
-        return refuse(job, key, "dialect", none);
+        return refuse(job, key, TSR_K_DIALECT, none);
     if (flash && s->tp > 1)
-        return refuse(job, key, "tp", none);
+        return refuse(job, key, TSR_K_TP, none);
     if (s->metrics && s->loss_kernel == TSR_LOSS_FLASH_INPLACE)
-        return refuse(job, "loss.metrics", "loss.kernel", "0, or loss.kernel: flash_attn");
+        return refuse(job, TSR_K_LOSS_METRICS, TSR_K_LOSS_KERNEL, "0, or loss.kernel: flash_attn");
     return TSR_OK;
 }
 
@@ -103,9 +106,10 @@ static tsr_status check_compiled_loss(const struct tsr_job *job)
     if (!tsr_settings_compile(s, TSR_COMPILE_LOSS))
         return TSR_OK;
     if (s->loss_kernel != TSR_LOSS_EAGER)
-        return refuse(job, "compile.components", "loss.kernel", "[model], or loss.kernel: eager");
+        return refuse(job, TSR_K_COMPILE_COMPONENTS, TSR_K_LOSS_KERNEL,
+                      "[model], or loss.kernel: eager");
     if (job->model.family == TSR_FAMILY_TREE && job->model.tree.loss_mse)
-        return refuse(job, "compile.components", "model.tree",
+        return refuse(job, TSR_K_COMPILE_COMPONENTS, TSR_K_MODEL_TREE,
                       "[model], or a tree whose loss is cross_entropy");
     return TSR_OK;
 }
@@ -116,9 +120,9 @@ static tsr_status check_loops(const struct tsr_job *job)
     const struct tsr_settings *s = job->settings;
     bool decoupled = s->optimizer == TSR_OPTIM_ADAMW && s->variant >= TSR_ADAMW_DECOUPLED;
     if (s->offload && decoupled)
-        return refuse(job, "optimizer.variant", "offload", "foreach, fused or loop");
+        return refuse(job, TSR_K_OPTIMIZER_VARIANT, TSR_K_OFFLOAD, "foreach, fused or loop");
     if (s->offload && s->clip && s->clip_how != TSR_CLIP_FOREACH)
-        return refuse(job, "clip_variant", "offload", "foreach");
+        return refuse(job, TSR_K_CLIP_VARIANT, TSR_K_OFFLOAD, "foreach");
     return TSR_OK;
 }
 
@@ -128,21 +132,21 @@ static tsr_status check_optimizer(const struct tsr_job *job)
     const struct tsr_settings *s = job->settings;
     bool sgd = s->optimizer == TSR_OPTIM_SGD, decoupled = s->variant >= TSR_ADAMW_DECOUPLED;
     if (sgd && decoupled)
-        return refuse(job, "optimizer.variant", "optimizer.name", "foreach, fused or loop");
+        return refuse(job, TSR_K_OPTIMIZER_VARIANT, TSR_K_OPTIMIZER_NAME, "foreach, fused or loop");
     if (s->nesterov && !sgd)
-        return refuse(job, "optimizer.nesterov", "optimizer.name", "false");
+        return refuse(job, TSR_K_OPTIMIZER_NESTEROV, TSR_K_OPTIMIZER_NAME, "false");
     if (s->nesterov && !s->momentum)
-        return refuse(job, "optimizer.nesterov", "optimizer.momentum", "false");
+        return refuse(job, TSR_K_OPTIMIZER_NESTEROV, TSR_K_OPTIMIZER_MOMENTUM, "false");
     if (s->nesterov && s->run.momentum == 0)
-        return refuse(job, "optimizer.nesterov", "train.momentum", "false");
+        return refuse(job, TSR_K_OPTIMIZER_NESTEROV, TSR_K_TRAIN_MOMENTUM, "false");
     if (s->nesterov && s->run.dampening != 0)
-        return refuse(job, "optimizer.nesterov", "train.dampening", "false");
+        return refuse(job, TSR_K_OPTIMIZER_NESTEROV, TSR_K_TRAIN_DAMPENING, "false");
     if (s->maximize && s->optimizer == TSR_OPTIM_ADAMW && decoupled)
-        return refuse(job, "optimizer.maximize", "optimizer.variant", "false");
+        return refuse(job, TSR_K_OPTIMIZER_MAXIMIZE, TSR_K_OPTIMIZER_VARIANT, "false");
     if (s->amsgrad && s->optimizer != TSR_OPTIM_ADAMW)
-        return refuse(job, "optimizer.amsgrad", "optimizer.name", "false");
+        return refuse(job, TSR_K_OPTIMIZER_AMSGRAD, TSR_K_OPTIMIZER_NAME, "false");
     if (s->amsgrad && decoupled)
-        return refuse(job, "optimizer.amsgrad", "optimizer.variant", "false");
+        return refuse(job, TSR_K_OPTIMIZER_AMSGRAD, TSR_K_OPTIMIZER_VARIANT, "false");
     return TSR_OK;
 }
 
@@ -153,12 +157,14 @@ static tsr_status check_folded(const struct tsr_job *job)
     if (!s->folded_scale)
         return TSR_OK;
     if (s->optimizer != TSR_OPTIM_ADAMW)
-        return refuse(job, "folded_scale", "optimizer.name", "false, or optimizer.name: adamw");
+        return refuse(job, TSR_K_FOLDED_SCALE, TSR_K_OPTIMIZER_NAME,
+                      "false, or optimizer.name: adamw");
     if (s->variant != TSR_ADAMW_FUSED)
-        return refuse(job, "folded_scale", "optimizer.variant",
+        return refuse(job, TSR_K_FOLDED_SCALE, TSR_K_OPTIMIZER_VARIANT,
                       "false, or optimizer.variant: fused");
     if (s->clip && s->clip_how != TSR_CLIP_FOREACH)
-        return refuse(job, "folded_scale", "clip_variant", "false, or clip_variant: foreach");
+        return refuse(job, TSR_K_FOLDED_SCALE, TSR_K_CLIP_VARIANT,
+                      "false, or clip_variant: foreach");
     return TSR_OK;
 }
 
@@ -166,29 +172,19 @@ static tsr_status check_folded(const struct tsr_job *job)
 static tsr_status check_reference(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    const struct {
-        const char *key, *allowed;
-        bool found;
-    } table[] = {{"precision.param", "none", s->param != TSR_DTYPE_NONE},
-                 {"precision.reduce", "none", s->reduce != TSR_DTYPE_NONE},
-                 {"precision.output", "none", s->output != TSR_DTYPE_NONE},
-                 {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
-                 {"optimizer.state", "master", s->state_dtype != TSR_DTYPE_NONE},
-                 {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
-                 {"folded_scale", "false", s->folded_scale}, /* its factor is an f32 */
-                 {"dialect", "eager or fused", s->dialect == TSR_DIALECT_COMPILE},
-                 {"model.implementation", "plain", s->model_impl != TSR_IMPL_PLAIN},
-                 {"api", "fully_shard, replicate or ddp", s->api == TSR_API_FSDP1}};
-    for (size_t i = 0; s->master == TSR_F64 && i < sizeof table / sizeof *table; i++) {
-        char found[64] = "?";
-        if (!table[i].found)
-            continue;
-        TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(table[i].key)], s, found, sizeof found));
-        return tsr_node_error(tsr_job_at(job, table[i].key),
-                              "%s: found %s beside precision.master: f64; allowed: %s",
-                              table[i].key, found, table[i].allowed);
-    }
-    return TSR_OK;
+    const struct tsr_misfit misfits[] = {
+        {TSR_K_PRECISION_PARAM, "none", s->param != TSR_DTYPE_NONE},
+        {TSR_K_PRECISION_REDUCE, "none", s->reduce != TSR_DTYPE_NONE},
+        {TSR_K_PRECISION_OUTPUT, "none", s->output != TSR_DTYPE_NONE},
+        {TSR_K_PRECISION_LINEAR, "plain", s->linear != TSR_LINEAR_PLAIN},
+        {TSR_K_OPTIMIZER_STATE, "master", s->state_dtype != TSR_DTYPE_NONE},
+        {TSR_K_LOSS_KERNEL, "eager", s->loss_kernel != TSR_LOSS_EAGER},
+        {TSR_K_FOLDED_SCALE, "false", s->folded_scale}, /* its factor is an f32 */
+        {TSR_K_DIALECT, "eager or fused", s->dialect == TSR_DIALECT_COMPILE},
+        {TSR_K_MODEL_IMPLEMENTATION, "plain", s->model_impl != TSR_IMPL_PLAIN},
+        {TSR_K_API, "fully_shard, replicate or ddp", s->api == TSR_API_FSDP1}};
+    size_t n = s->master == TSR_F64 ? sizeof misfits / sizeof *misfits : 0;
+    return tsr_job_refuse_misfits(job, misfits, n, " beside precision.master: f64");
 }
 
 /* DDP's _MixedPrecision ends in an error of PyTorch's where gradients are reduced in 16 bits and
@@ -200,7 +196,7 @@ static tsr_status check_ddp_reduce(const struct tsr_job *job)
     bool as_they_are = s->param == TSR_DTYPE_NONE || s->param == TSR_F32;
     if (s->api != TSR_API_DDP || !halves || !as_they_are)
         return TSR_OK;
-    return tsr_node_error(tsr_job_at(job, "precision.reduce"),
+    return tsr_node_error(tsr_job_at(job, TSR_K_PRECISION_REDUCE),
                           "precision.reduce: found %s beside api: ddp and precision.param: %s; "
                           "allowed: none or f32, or parameters in 16 bits, too",
                           tsr_dtype_name((tsr_dtype)s->reduce),
@@ -223,36 +219,20 @@ tsr_status tsr_job_check_step(const struct tsr_job *job)
 
 /* ---- FSDP1 ----------------------------------------------------------------------------------- */
 
-/* A value that is not modelled with FSDP1. */
-struct misfit {
-    const char *key, *allowed;
-    bool found;
-};
-
-static tsr_status refuse_misfit(const struct tsr_job *job, const struct misfit *m)
-{
-    char found[64];
-    TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(m->key)], job->settings, found, sizeof found));
-    return tsr_node_error(tsr_job_at(job, m->key), "%s: found %s beside api: fsdp1; allowed: %s",
-                          m->key, found, m->allowed);
-}
-
 tsr_status tsr_job_check_fsdp1(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
     if (s->api != TSR_API_FSDP1)
         return TSR_OK;
-    const struct misfit misfits[] = {
-        {"reshard_after_forward", "null, true (FULL_SHARD) or false (SHARD_GRAD_OP)",
+    const struct tsr_misfit misfits[] = {
+        {TSR_K_RESHARD_AFTER_FORWARD, "null, true (FULL_SHARD) or false (SHARD_GRAD_OP)",
          s->reshard.kind == TSR_RESHARD_INT},
-        {"accumulation.mode", "reduce_each or no_reduce (no_sync)",
+        {TSR_K_ACCUMULATION_MODE, "reduce_each or no_reduce (no_sync)",
          s->accum_mode > TSR_ACCUM_NO_REDUCE},
-        {"offload", "none", s->offload != TSR_OFFLOAD_NONE},
-        {"tp", "1", s->tp > 1},
-        {"init", "meta", s->init != TSR_INIT_META},
+        {TSR_K_OFFLOAD, "none", s->offload != TSR_OFFLOAD_NONE},
+        {TSR_K_TP, "1", s->tp > 1},
+        {TSR_K_INIT, "meta", s->init != TSR_INIT_META},
     };
-    for (size_t i = 0; i < sizeof misfits / sizeof misfits[0]; i++)
-        if (misfits[i].found)
-            return refuse_misfit(job, &misfits[i]);
-    return TSR_OK;
+    return tsr_job_refuse_misfits(job, misfits, sizeof misfits / sizeof *misfits,
+                                  " beside api: fsdp1");
 }

@@ -109,10 +109,10 @@ static bool wraps_more(const struct tsr_job *job)
 
 /* Returns the batch (or sequence) of variant `i`; behind the last one, that of the strategy. 0:
  * none. */
-static uint64_t size_at(const struct tsr_job *job, const char *key, size_t i)
+static uint64_t size_at(const struct tsr_job *job, enum tsr_key_id key, size_t i)
 {
     const struct tsr_traced_file *t = job->model.trace;
-    bool batch = !strcmp(key, "batch");
+    bool batch = key == TSR_K_BATCH;
     if (i < t->n_variants)
         return batch ? t->variants[i].batch : t->variants[i].seq;
     if (!tsr_setting_at(job->settings, key))
@@ -122,7 +122,7 @@ static uint64_t size_at(const struct tsr_job *job, const char *key, size_t i)
 
 /* Writes the option of `key` with the sizes that the trace has and the one that the strategy wants:
  * the new trace serves the other strategies of the experiment, too. */
-static void put_sizes(FILE *f, const struct tsr_job *job, const char *key, bool takes)
+static void put_sizes(FILE *f, const struct tsr_job *job, enum tsr_key_id key, bool takes)
 {
     size_t n = job->model.trace->n_variants;
     bool known = job->model.trace->was_asked, first = true;
@@ -136,7 +136,7 @@ static void put_sizes(FILE *f, const struct tsr_job *job, const char *key, bool 
         if (seen)
             continue;
         if (first)
-            fprintf(f, " --%s ", key);
+            fprintf(f, " --%s ", tsr_keys[key].name);
         fprintf(f, "%s%llu", first ? "" : ",", (unsigned long long)size);
         first = false;
     }
@@ -210,8 +210,8 @@ static bool put_command(FILE *f, const struct tsr_job *job, bool wraps)
     const struct tsr_traced_file *t = job->model.trace;
     fputs("python -m tessera trace ", f);
     bool here = put_source(f, job);
-    put_sizes(f, job, "batch", t->takes_batch);
-    put_sizes(f, job, "seq", t->takes_seq);
+    put_sizes(f, job, TSR_K_BATCH, t->takes_batch);
+    put_sizes(f, job, TSR_K_SEQ, t->takes_seq);
     put_checkpoints(f, job);
     for (size_t i = 0; i < t->n_options; i++) {
         if (wraps && !strcmp(t->options[i].name, "--wrap"))
@@ -251,27 +251,29 @@ static void say_command(const struct tsr_job *job, bool wraps, char *out, size_t
 }
 
 /* True if the function that made the model is known to have no parameter for this size. */
-static bool has_one_size(const struct tsr_job *job, const char *key)
+static bool has_one_size(const struct tsr_job *job, enum tsr_key_id key)
 {
     const struct tsr_traced_file *t = job->model.trace;
     return t->was_asked &&
-           ((!strcmp(key, "batch") && !t->takes_batch) || (!strcmp(key, "seq") && !t->takes_seq));
+           ((key == TSR_K_BATCH && !t->takes_batch) || (key == TSR_K_SEQ && !t->takes_seq));
 }
 
-static tsr_status refuse(const struct tsr_job *job, const char *key, const char *found,
+static tsr_status refuse(const struct tsr_job *job, enum tsr_key_id key, const char *found,
                          const char *allowed)
 {
     char command[640];
+    const char *name = tsr_keys[key].name;
     if (has_one_size(job, key))
         return tsr_node_error(tsr_job_at(job, key),
                               "%s: found %s, model %s was traced with %s; allowed: that, or a "
                               "trace of another function: %s has no parameter `%s`",
-                              key, found, job->model.name, allowed, job->model.trace->source, key);
+                              name, found, job->model.name, allowed, job->model.trace->source,
+                              name);
     say_command(job, wraps_more(job), command, sizeof command);
     return tsr_node_error(tsr_job_at(job, key),
                           "%s: found %s, model %s was traced with %s; "
                           "allowed: that, or another trace%s",
-                          key, found, job->model.name, allowed, command);
+                          name, found, job->model.name, allowed, command);
 }
 
 /* ---- which variant --------------------------------------------------------------------------- */
@@ -283,8 +285,8 @@ static bool is_meant(const struct tsr_job *job, const struct tsr_trace_variant *
     if (s->model_variant)
         return !strcmp(v->name, s->model_variant);
     return checkpoint && !strcmp(v->checkpoint, checkpoint) &&
-           (!tsr_setting_at(s, "batch") || v->batch == s->batch) &&
-           (!tsr_setting_at(s, "seq") || !v->seq || v->seq == s->seq);
+           (!tsr_setting_at(s, TSR_K_BATCH) || v->batch == s->batch) &&
+           (!tsr_setting_at(s, TSR_K_SEQ) || !v->seq || v->seq == s->seq);
 }
 
 static tsr_status refuse_variant(const struct tsr_job *job)
@@ -294,15 +296,15 @@ static tsr_status refuse_variant(const struct tsr_job *job)
     const char *checkpoint = checkpoint_of(s);
     tsr_traced_file_list(job->model.trace, names, sizeof names);
     if (s->model_variant) {
-        return tsr_node_error(tsr_job_at(job, "model.variant"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_MODEL_VARIANT),
                               "model.variant: found %s; allowed: %s", s->model_variant,
                               tsr_show_line(names).text);
     }
     if (!checkpoint)
-        return tsr_node_error(tsr_job_at(job, "checkpoint.every"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_CHECKPOINT_EVERY),
                               "checkpoint: found a choice that traces do not have; allowed: none, "
                               "full, selective_op or 2");
-    bool batch = tsr_setting_at(s, "batch") != NULL, seq = tsr_setting_at(s, "seq") != NULL;
+    bool batch = tsr_setting_at(s, TSR_K_BATCH) != NULL, seq = tsr_setting_at(s, TSR_K_SEQ) != NULL;
     snprintf(found, sizeof found, "%s", checkpoint);
     if (batch)
         snprintf(found, sizeof found, "%llu with checkpoint: %s", (unsigned long long)s->batch,
@@ -311,9 +313,9 @@ static tsr_status refuse_variant(const struct tsr_job *job)
         snprintf(found, sizeof found, "%llu with checkpoint: %s", (unsigned long long)s->seq,
                  checkpoint);
     return refuse(job,
-                  batch ? "batch"
-                  : seq ? "seq"
-                        : "checkpoint.every",
+                  batch ? TSR_K_BATCH
+                  : seq ? TSR_K_SEQ
+                        : TSR_K_CHECKPOINT_EVERY,
                   found, tsr_show_line(names).text);
 }
 
@@ -324,7 +326,7 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
     const struct tsr_settings *s = job->settings;
     if (s->master != TSR_F32)
         return tsr_node_error(
-            tsr_job_at(job, "precision.master"),
+            tsr_job_at(job, TSR_K_PRECISION_MASTER),
             "precision.master: found %s beside model %s, which was traced with the "
             "dtypes that its function gave the parameters; allowed: f32, and weights "
             "in another dtype made there (model.to(torch.bfloat16), traced with "
@@ -332,34 +334,25 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
             tsr_dtype_name((tsr_dtype)s->master), job->model.name);
     tsr_dtype traced = v->param_dtype ? tsr_dtype_parse(v->param_dtype) : TSR_DTYPE_NONE;
     if (effective((tsr_dtype)s->param) != effective(traced))
-        return refuse(job, "precision.param", torch_dtype((tsr_dtype)s->param),
+        return refuse(job, TSR_K_PRECISION_PARAM, torch_dtype((tsr_dtype)s->param),
                       v->param_dtype ? v->param_dtype : "none");
     tsr_dtype output = v->output_dtype ? tsr_dtype_parse(v->output_dtype) : TSR_DTYPE_NONE;
     if ((tsr_dtype)s->output != output)
-        return refuse(job, "precision.output", torch_dtype((tsr_dtype)s->output),
+        return refuse(job, TSR_K_PRECISION_OUTPUT, torch_dtype((tsr_dtype)s->output),
                       v->output_dtype ? v->output_dtype : "none");
-    const struct {
-        const char *key, *allowed;
-        bool found;
-    } misfits[] = {{"precision.cast_inputs", v->cast_inputs ? "true" : "false",
-                    s->cast_inputs != v->cast_inputs},
-                   {"precision.linear", "plain", s->linear != TSR_LINEAR_PLAIN},
-                   {"dialect", "eager", s->dialect != TSR_DIALECT_EAGER},
-                   {"tp", "1", s->tp > 1},
-                   {"loss.chunks", "1", s->loss_chunks > 1},
-                   {"loss.kernel", "eager", s->loss_kernel != TSR_LOSS_EAGER},
-                   {"loss.metrics", "0", s->metrics > 0},
-                   {"phases", "without eval", s->phases >> TSR_SECTION_EVAL & 1}};
-    for (size_t i = 0; i < sizeof misfits / sizeof misfits[0]; i++) {
-        char found[64] = "?";
-        if (!misfits[i].found)
-            continue;
-        TSR_TRY(tsr_key_format(&tsr_keys[tsr_key_find(misfits[i].key)], s, found, sizeof found));
-        return tsr_node_error(tsr_job_at(job, misfits[i].key),
-                              "%s: found %s beside model %s, which was traced; allowed: %s",
-                              misfits[i].key, found, job->model.name, misfits[i].allowed);
-    }
-    return TSR_OK;
+    const struct tsr_misfit misfits[] = {
+        {TSR_K_PRECISION_CAST_INPUTS, v->cast_inputs ? "true" : "false",
+         s->cast_inputs != v->cast_inputs},
+        {TSR_K_PRECISION_LINEAR, "plain", s->linear != TSR_LINEAR_PLAIN},
+        {TSR_K_DIALECT, "eager", s->dialect != TSR_DIALECT_EAGER},
+        {TSR_K_TP, "1", s->tp > 1},
+        {TSR_K_LOSS_CHUNKS, "1", s->loss_chunks > 1},
+        {TSR_K_LOSS_KERNEL, "eager", s->loss_kernel != TSR_LOSS_EAGER},
+        {TSR_K_LOSS_METRICS, "0", s->metrics > 0},
+        {TSR_K_PHASES, "without eval", s->phases >> TSR_SECTION_EVAL & 1}};
+    char why[sizeof job->model.name + 40];
+    snprintf(why, sizeof why, " beside model %s, which was traced", job->model.name);
+    return tsr_job_refuse_misfits(job, misfits, sizeof misfits / sizeof *misfits, why);
 }
 
 /* What the trace was fed with is the batch. */
@@ -386,7 +379,7 @@ tsr_status tsr_job_choose_trace(struct tsr_job *job)
     if (!t) {
         if (!s->model_variant)
             return TSR_OK;
-        return tsr_node_error(tsr_job_at(job, "model.variant"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_MODEL_VARIANT),
                               "model.variant: found %s beside model %s; allowed: null, or beside "
                               "model.trace",
                               s->model_variant, job->model.name);
@@ -409,11 +402,11 @@ tsr_status tsr_job_refuse_wrap(const struct tsr_job *job, tsr_status status)
         return status;
     snprintf(text, sizeof text, "%s", tsr_error_text());
     if (wraps_as_traced(job))
-        return tsr_node_error(tsr_job_at(job, "wrap"),
+        return tsr_node_error(tsr_job_at(job, TSR_K_WRAP),
                               "strategy %s: wrap: found that %s; allowed: other modules",
                               job->strategy->name, text);
     say_command(job, true, command, sizeof command);
-    return tsr_node_error(tsr_job_at(job, "wrap"),
+    return tsr_node_error(tsr_job_at(job, TSR_K_WRAP),
                           "strategy %s: wrap: found that %s; allowed: other modules, or another "
                           "trace%s",
                           job->strategy->name, text, command);

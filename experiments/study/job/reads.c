@@ -189,7 +189,7 @@ bool tsr_decays_nothing(const struct tsr_job *job)
 static tsr_status check_loop(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    size_t key = tsr_key_find("clip_variant");
+    size_t key = TSR_K_CLIP_VARIANT;
     if (s->api != TSR_API_FSDP1 || !s->from[key] || s->clip_how != TSR_CLIP_FOREACH ||
         shard_ranks(job) == 1 || asks_nothing(job, key) ||
         !is_mistake(job->experiment, job->strategy, key, "api", NULL))
@@ -213,24 +213,24 @@ static int traced_attention(const struct tsr_model *m)
     return -1;
 }
 
-bool tsr_model_ignores(const struct tsr_job *job, const char *key, const char **allowed)
+bool tsr_model_ignores(const struct tsr_job *job, size_t key, const char **allowed)
 {
     const struct tsr_settings *s = job->settings;
     const struct tsr_model *m = &job->model;
-    if (!strcmp(key, "attention") && m->family == TSR_FAMILY_TRACED) {
+    if (key == TSR_K_ATTENTION && m->family == TSR_FAMILY_TRACED) {
         int traced = traced_attention(m);
         bool is_one = s->attention == TSR_SDPA_FLASH || s->attention == TSR_SDPA_EFFICIENT;
         *allowed = traced < 0 ? "no such key" : tsr_words_attention[traced];
         return traced < 0 ? is_one : s->attention != (unsigned)traced;
     }
-    if (!strcmp(key, "seq")) {
+    if (key == TSR_K_SEQ) {
         *allowed = "no such key";
         return m->variant && !m->variant->seq;
     }
     *allowed = "false";
-    if (!strcmp(key, "gqa_repeat"))
+    if (key == TSR_K_GQA_REPEAT)
         return s->gqa_repeat && m->family != TSR_FAMILY_LLAMA;
-    return !strcmp(key, "attention_unpad") && s->attention_unpad && m->family != TSR_FAMILY_MPT;
+    return key == TSR_K_ATTENTION_UNPAD && s->attention_unpad && m->family != TSR_FAMILY_MPT;
 }
 
 static tsr_status check_model(const struct tsr_job *job, size_t key)
@@ -240,7 +240,7 @@ static tsr_status check_model(const struct tsr_job *job, size_t key)
                                                     : "model.tree";
     const char *allowed;
     char found[TSR_SHOWN_BYTES];
-    if (!tsr_model_ignores(job, tsr_keys[key].name, &allowed) ||
+    if (!tsr_model_ignores(job, key, &allowed) ||
         !is_mistake(job->experiment, job->strategy, key, source, NULL))
         return TSR_OK;
     /* The settings have the sizes of the trace by now, the node has what was given. */
@@ -308,7 +308,7 @@ bool tsr_job_reads(const struct tsr_job *job, const char *key)
 struct line {
     char text[512];
     char place[160]; /* of the last key */
-    bool has[TSR_MAX_KEYS];
+    bool has[TSR_N_KEYS];
 };
 
 static void close_place(struct line *line)

@@ -18,7 +18,7 @@ static tsr_status apply_checkpoint(const struct tsr_job *job, struct tsr_engine 
                      : tsr_checkpoint(engine, blocks->items[i], s->ckpt_hooks == TSR_HOOKS_OUTSIDE,
                                       s->ckpt_early_stop);
     if (status != TSR_OK)
-        return tsr_node_wrap_error(tsr_job_at(job, "checkpoint.every"), status, "checkpoint");
+        return tsr_node_wrap_error(tsr_job_at(job, TSR_K_CHECKPOINT_EVERY), status, "checkpoint");
     return TSR_OK;
 }
 
@@ -31,7 +31,8 @@ static tsr_status explain(const struct tsr_job *job, const struct tsr_wrap_call 
     const struct tsr_wrap_entry *entry = call->entry;
     bool is_int =
         call->reshard.kind == TSR_RESHARD_INT && job->settings->api == TSR_API_FULLY_SHARD;
-    const struct tsr_yaml_node *at = tsr_job_at(job, is_int ? "reshard_after_forward" : "wrap");
+    const struct tsr_yaml_node *at =
+        tsr_job_at(job, is_int ? TSR_K_RESHARD_AFTER_FORWARD : TSR_K_WRAP);
     if (entry && (!is_int || entry->has_reshard))
         at = entry->at;
     if (is_int) {

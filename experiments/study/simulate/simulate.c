@@ -195,7 +195,7 @@ static tsr_status check_samples(const struct tsr_job *job)
     const struct tsr_settings *s = job->settings;
     if (s->samples == 1 || tsr_is_noisy(&s->sim.conditions))
         return TSR_OK;
-    return tsr_node_error(tsr_job_at(job, "sim.samples"),
+    return tsr_node_error(tsr_job_at(job, TSR_K_SIM_SAMPLES),
                           "sim.samples: found %llu without noise: all samples are equal; allowed: "
                           "1, or with sim.jitter_kernel or sim.jitter_gpu above 0",
                           (unsigned long long)s->samples);

@@ -209,8 +209,8 @@ static tsr_status load_cluster(const struct tsr_experiment *experiment,
     char path[TSR_FILE_BYTES];
     if (!s->cluster)
         return tsr_fail(TSR_ECONFIG, "no rule names the machine");
-    TSR_TRY(
-        tsr_find_cluster(s->cluster, tsr_setting_at(s, "cluster.name"), experiment->path, path));
+    TSR_TRY(tsr_find_cluster(s->cluster, tsr_setting_at(s, TSR_K_CLUSTER_NAME), experiment->path,
+                             path));
     TSR_TRY(tsr_cluster_load(path, tsr_cluster_folders(&(struct tsr_data_folders){.beside = ""}),
                              experiment->kernels, out));
     tsr_calibration_override(&out->gpu.calibration, s->calibration, "sim.calibration");
