@@ -157,6 +157,12 @@ class Accelerate(Folder):
         read = self.read(FIRST)
         self.assertEqual((read.keys["api"], read.keys["reshard_after_forward"], read.keys["fsdp1"]),
                          ("fsdp1", False, {"backward_prefetch": "backward_pre", "forward_prefetch": True}))
+        hybrid = changed(FIRST, fsdp_sharding_strategy="HYBRID_SHARD")
+        self.write("config.yaml", {**FSDP, "num_processes": 16, "fsdp_config": hybrid})
+        mine = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "experiments", "clusters", "cluster-dgx-h100-2.json")
+        read = tessera.accelerate("config.yaml", "train.py:make", os.path.relpath(mine))
+        self.assertEqual((read.keys["mesh"], os.path.isabs(read.keys["cluster"])), ({"replicate": 2, "shard": 8}, True))
+        self.assertNotIn("mesh", self.read(hybrid).keys)
         read = self.read(changed(SECOND, fsdp_auto_wrap_policy="NO_WRAP", fsdp_offload_params=True), mixed_precision=False)
         self.assertEqual((read.keys["precision"], read.keys["offload"]), ({"param": "none"}, "cpu_pinned"))
         self.equal(read, "train.py:make")

@@ -7,7 +7,7 @@ import re
 from .. import start
 from ..errors import Refused
 from . import deepspeed
-from .common import Sections, document, gpus, traced
+from .common import Sections, document, gpus, place, traced
 
 # Of `fsdp_sharding_strategy`, which may be a number: whether parameters are freed after forward, and whether nodes are replicas.
 SHARDING = {"FULL_SHARD": (True, False), "SHARD_GRAD_OP": (False, False), "HYBRID_SHARD": (True, True),
@@ -31,7 +31,7 @@ from tessera.source import load_file
 
 def accelerate(path, target, cluster, batch=None, seq=None):
     """A strategy of the model that `target`, FILE.py:FUNCTION, makes (`batch` and `seq` are its arguments)."""
-    s = Sections(path, document(path), "{}.{}")
+    s, cluster = Sections(path, document(path), "{}.{}"), place(cluster)
     kind = s.take("", "distributed_type", "NO", ["FSDP", "MULTI_GPU", "DEEPSPEED"])
     for part in ("fsdp_config", "parallelism_config", "deepspeed_config", "dynamo_config", "fp8_config"):
         if not isinstance(s.document.setdefault(part, {}), dict):
@@ -154,9 +154,11 @@ def sharding(s, keys):
     backward = s.take("fsdp_config", "fsdp_backward_prefetch", "NO_PREFETCH", PREFETCH, lambda v: f"fsdp1.backward_prefetch: {PREFETCH[v]}")
     forward = s.take("fsdp_config", "fsdp_forward_prefetch", False, bool, lambda v: f"fsdp1.forward_prefetch: {str(v).lower()}")
     keys["fsdp1"] = {"backward_prefetch": PREFETCH[backward], "forward_prefetch": forward}
-    if hybrid:
-        nodes = keys["world"] // min(keys["world"], 8)
-        keys["mesh"] = {"replicate": nodes, "shard": keys["world"] // nodes}
+    each = min(keys["world"], gpus(keys["cluster"], "gpus_per_node"))
+    if hybrid and keys["world"] % each:
+        s.refuse("", "num_processes", keys["world"], f"whole nodes of {each} GPUs beside {value}")
+    if hybrid and keys["world"] > each:
+        keys["mesh"] = {"replicate": keys["world"] // each, "shard": each}
     return keep
 
 

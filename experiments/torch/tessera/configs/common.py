@@ -134,14 +134,19 @@ def wrapped(keys):
             for pattern in (["+".join(entry["modules"])] if entry.get("group") else entry["modules"])] or ["root"]
 
 
-def gpus(cluster):
-    """How many GPUs a cluster has, as the program counts them."""
+def place(cluster):
+    """A name of a shipped cluster as it is, a file by its whole path: experiments lie elsewhere."""
+    return os.path.abspath(cluster) if os.path.isfile(cluster) else cluster
+
+
+def gpus(cluster, of="gpus"):
+    """How many GPUs a cluster has, or `gpus_per_node`, as the program counts them."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "cluster.yaml")
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"model": "llama-3.2-1b", "cluster": cluster, "seq": 128, "strategies": {"one": {}}}, f)
         try:
-            return json.loads(program.run(["inspect", path, "--format", "json"]))["cluster"]["gpus"]
+            return json.loads(program.run(["inspect", path, "--format", "json"]))["cluster"][of]
         except Refused as error:   # without the name of that file
             raise Refused(str(error).partition(": ")[2] or str(error)) from None
 

@@ -1,6 +1,6 @@
 """DeepSpeed's `ds_config.json`. DeepSpeed is not simulated: a stage is read as what PyTorch has in its place."""
 
-from .common import Sections, document, gpus, traced
+from .common import Sections, document, gpus, place, traced
 
 # Stage 3 shards parameters, 2 gradients and states only, 0 nothing. PyTorch has no stage 1, which shards states alone.
 STAGES = {3: {"reshard_after_forward": True}, 2: {"reshard_after_forward": False}, 0: {"api": "ddp"}}
@@ -22,7 +22,7 @@ NOTE = "DeepSpeed is not simulated: this is {}, PyTorch's counterpart of stage {
 def deepspeed(path, target, cluster, batch=None, seq=None, world=None):
     """A strategy of the model that `target`, FILE.py:FUNCTION, makes (`batch`, which is train_micro_batch_size_per_gpu where that is
     a number, and `seq` are its arguments), on `world` GPUs; None: all of the cluster's."""
-    s = Sections(path, document(path), "{}.{}")
+    s, cluster = Sections(path, document(path), "{}.{}"), place(cluster)
     return read(s, target, cluster, batch, seq, world or gpus(cluster), None)
 
 

@@ -1,7 +1,7 @@
 """torchtitan's `train.toml`."""
 
 from ..errors import Refused
-from .common import Config, Sections, gpus
+from .common import Config, Sections, gpus, place
 
 # torchtitan's models that are built in.
 TORCHTITAN_MODELS = {("llama3", "8B"): "llama-3.1-8b", ("llama3", "70B"): "llama-3.1-70b", ("llama3", "405B"): "llama-3.1-405b"}
@@ -31,7 +31,7 @@ def toml(path):
 
 def torchtitan(path, cluster):
     """torchtitan's `train.toml` on a cluster of `tessera help clusters`, or a file."""
-    s = Sections(path, toml(path), "[{}] {}")
+    s, cluster = Sections(path, toml(path), "[{}] {}"), place(cluster)
     if any(not isinstance(table, dict) for table in s.document.values()):
         raise Refused(f"{path}: is no configuration of torchtitan: a key stands outside of its sections")
     for degree in ONE:
