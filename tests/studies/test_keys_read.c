@@ -229,11 +229,29 @@ static void test_keys_of_the_head__that_the_api_does_not_read__change_nothing(vo
     assert_in_range(alike, 100, 1000);
 }
 
+/* The sets of differences of a measured class have a bit a rank. */
+static void class_ranks__from_one__each_once(void **state)
+{
+    bool seen[TSR_N_KEYS + 1] = {false};
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
+        unsigned rank = tsr_keys[i].class_rank;
+        assert_in_range(rank, 0, TSR_N_KEYS);
+        assert_false(rank && seen[rank]);
+        seen[rank] = true;
+        n += rank > 0;
+    }
+    for (size_t rank = 1; rank <= n; rank++)
+        assert_true(seen[rank]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_key__beside_every_api__changes_or_is_refused),
         cmocka_unit_test(test_keys_of_the_head__that_the_api_does_not_read__change_nothing),
+        cmocka_unit_test(class_ranks__from_one__each_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -28,6 +28,12 @@ enum {
  * choose them freely. */
 enum { NUMBERS = TSR_CHANGES_NUMBERS, HARDWARE = TSR_CHANGES_HARDWARE };
 
+enum {
+    KEEPS_MODEL = TSR_PRESERVES_MODEL,
+    KEEPS_STATE = TSR_PRESERVES_STATE,
+    KEEPS_HOOKS = TSR_PRESERVES_HOOKS
+};
+
 #define KEY(id, ...) [TSR_K_##id] = {__VA_ARGS__},
 const struct tsr_key tsr_keys[TSR_N_KEYS] = {
 #include "experiments/study/config/keys.def"

@@ -201,6 +201,13 @@ enum tsr_key_type {
     TSR_KEY_TREE        /* struct tsr_tree_value */
 };
 
+/* What another value of a key leaves as it is. The bounds of a plan rest on it (plan/README.md). */
+enum tsr_preserved {
+    TSR_PRESERVES_MODEL = 1, /* what modules compute, and keep for backward */
+    TSR_PRESERVES_STATE = 2, /* shards of parameters, the optimizer's states and its kernels */
+    TSR_PRESERVES_HOOKS = 4  /* what is gathered and reduced, and the copies around it */
+};
+
 /* A row of the table of keys: everything that reading, printing, checking and help know of a key.
  * All of it is static. */
 struct tsr_key {
@@ -212,8 +219,12 @@ struct tsr_key {
     double scale;    /* a DOUBLE or UINT is multiplied by it when it is stored; 0: 1 */
     const char *const *words; /* ENUM: the values; UINT: words for 0, 1, ...; NULL-terminated */
     const char *help;
-    unsigned reads;   /* set of 1 << enum tsr_api: the APIs that read it */
-    unsigned changes; /* what another value changes beside speed: set of enum tsr_change */
+    unsigned reads;      /* set of 1 << enum tsr_api: the APIs that read it */
+    unsigned changes;    /* what another value changes beside speed: set of enum tsr_change */
+    unsigned preserves;  /* set of enum tsr_preserved */
+    unsigned class_rank; /* place among the keys that tell measured classes apart, from 1; 0: none.
+                            Files have their names in this order (report/validated_class.h) */
+    bool comes_from_script; /* who runs written code brings it, or would run something else */
 };
 
 extern const struct tsr_key tsr_keys[];

@@ -11,39 +11,12 @@
 /* A sum of doubles is not exact; a bound must not be above what it bounds. */
 static const double ROUNDING = 1.0 - 1e-9;
 
-/* They say how parameters are cut and when they are gathered: what the modules themselves compute,
- * and keep for backward, is the same. */
-static const char *const not_of_model[] = {"mesh",
-                                           "mesh.replicate",
-                                           "mesh.shard",
-                                           "reshard_after_forward",
-                                           "forward_prefetch",
-                                           "backward_prefetch",
-                                           "wrap",
-                                           "precision.reduce",
-                                           "offload",
-                                           NULL};
-/* They change nothing of parameters' shards, the optimizer's states and its kernels. */
-static const char *const not_of_state[] = {"batch",
-                                           "seq",
-                                           "checkpoint.every",
-                                           "loss.chunks",
-                                           "reshard_after_forward",
-                                           "forward_prefetch",
-                                           "backward_prefetch",
-                                           "wrap",
-                                           NULL};
-
-/* They change neither what is gathered and reduced, nor the copies around it. */
-static const char *const not_of_hooks[] = {
-    "batch", "seq", "checkpoint.every", "loss.chunks", "forward_prefetch", "backward_prefetch",
-    NULL};
-
-static bool is_one_of(const char *key, const char *const *list)
+/* What the values of an axis leave as it is: a set of enum tsr_preserved. */
+static unsigned preserved_by(const char *axis)
 {
-    while (*list && strcmp(key, *list) != 0)
-        list++;
-    return *list != NULL;
+    const char *name = tsr_key_shorthand(axis);
+    size_t key = tsr_key_find(name ? name : axis);
+    return key < TSR_N_KEYS ? tsr_keys[key].preserves : 0;
 }
 
 tsr_status tsr_plan_bounds_create(struct tsr_plan *plan)
@@ -59,10 +32,10 @@ tsr_status tsr_plan_bounds_create(struct tsr_plan *plan)
     if (!b->models || !b->states || !b->hooks)
         return tsr_no_memory(NULL);
     for (size_t k = 0; k < space->n_axes; k++) {
-        const char *key = space->axes[k].key;
-        space->axes[k].moves_model = !holds || !is_one_of(key, not_of_model);
-        space->axes[k].moves_state = !holds || !is_one_of(key, not_of_state);
-        space->axes[k].moves_hooks = !holds || !is_one_of(key, not_of_hooks);
+        unsigned preserved = holds ? preserved_by(space->axes[k].key) : 0;
+        space->axes[k].moves_model = !(preserved & TSR_PRESERVES_MODEL);
+        space->axes[k].moves_state = !(preserved & TSR_PRESERVES_STATE);
+        space->axes[k].moves_hooks = !(preserved & TSR_PRESERVES_HOOKS);
     }
     return TSR_OK;
 }

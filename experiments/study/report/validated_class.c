@@ -6,55 +6,19 @@
 
 #include "experiments/study/config/settings.h"
 
-/* Keys that say how the same training is written, which is what a stack fixes. */
-static const char *const told_keys[] = {"model.implementation",
-                                        "model.norm",
-                                        "model.packed",
-                                        "precision.master",
-                                        "precision.param",
-                                        "precision.reduce",
-                                        "precision.linear",
-                                        "precision.output",
-                                        "optimizer.name",
-                                        "optimizer.variant",
-                                        "optimizer.state",
-                                        "clip",
-                                        "clip_variant",
-                                        "loss.kernel",
-                                        "loss.metrics",
-                                        "loss.read",
-                                        "loss.chunks",
-                                        "sync_each_step",
-                                        "checkpoint.every",
-                                        "checkpoint.hooks",
-                                        "checkpoint.early_stop",
-                                        "attention",
-                                        "attention_unpad",
-                                        "gqa_repeat",
-                                        "dialect",
-                                        "compile.components",
-                                        "tp",
-                                        "sequence_parallel",
-                                        "accumulation.mode",
-                                        "two_level_gather",
-                                        "separate_reduce_scatter_group",
-                                        "mirror",
-                                        "direct_gather",
-                                        "folded_scale",
-                                        "wrap",
-                                        "offload",
-                                        "reshard_after_forward",
-                                        "reshard_after_backward",
-                                        "forward_prefetch",
-                                        "backward_prefetch",
-                                        "fsdp1.backward_prefetch",
-                                        "fsdp1.forward_prefetch",
-                                        "fsdp1.limit_all_gathers",
-                                        "sim.attention_kernel",
-                                        "sim.norm_kernel",
-                                        "sim.tf32"};
-enum { N_TOLD = sizeof told_keys / sizeof told_keys[0] };
+/* Keys with a class_rank say how the same training is written, which is what a stack fixes. */
+enum { N_TOLD = 46 };
 _Static_assert(TSR_DIFFERS_KEY + N_TOLD <= 64, "a set of differences has 64 bits");
+
+/* The key of a rank, which begin at 1. */
+static const struct tsr_key *key_of(unsigned rank)
+{
+    size_t i = 0;
+    while (i < TSR_N_KEYS && tsr_keys[i].class_rank != rank)
+        i++;
+    TSR_CHECK(i < TSR_N_KEYS);
+    return &tsr_keys[i];
+}
 
 /* What kernels run on, and which API shards, decide more than any key. */
 static const struct {
@@ -78,7 +42,8 @@ const char *tsr_difference_name(unsigned difference)
 {
     if (difference < TSR_DIFFERS_KEY)
         return others[difference].name;
-    return difference < TSR_DIFFERS_KEY + N_TOLD ? told_keys[difference - TSR_DIFFERS_KEY] : NULL;
+    unsigned rank = difference - TSR_DIFFERS_KEY + 1;
+    return rank <= N_TOLD ? key_of(rank)->name : NULL;
 }
 
 const char *tsr_family_name(enum tsr_family family)
@@ -106,10 +71,9 @@ static void add_word(char *list, size_t size, const char *word)
 }
 
 /* A value that cannot be written is no other one: that of `wrap` may be long. */
-static bool key_differs(const char *name, const struct tsr_settings *a,
+static bool key_differs(const struct tsr_key *key, const struct tsr_settings *a,
                         const struct tsr_settings *b)
 {
-    const struct tsr_key *key = &tsr_keys[tsr_key_find(name)];
     char x[2048] = "", y[2048] = "";
     if (tsr_key_format(key, a, x, sizeof x) != TSR_OK ||
         tsr_key_format(key, b, y, sizeof y) != TSR_OK)
@@ -118,9 +82,9 @@ static bool key_differs(const char *name, const struct tsr_settings *a,
 }
 
 /* True for a key that the dialect of a strategy does not read. */
-static bool is_idle(const char *key, const struct tsr_settings *s)
+static bool is_idle(const struct tsr_key *key, const struct tsr_settings *s)
 {
-    return !strncmp(key, "compile.", 8) && s->dialect != TSR_DIALECT_COMPILE;
+    return !strncmp(key->name, "compile.", 8) && s->dialect != TSR_DIALECT_COMPILE;
 }
 
 /* The set of told keys that two settings have otherwise; those that `a` does not read are left out.
@@ -128,9 +92,11 @@ static bool is_idle(const char *key, const struct tsr_settings *s)
 static uint64_t changes(const struct tsr_settings *a, const struct tsr_settings *b)
 {
     uint64_t set = 0;
-    for (unsigned i = 0; i < N_TOLD; i++)
-        if (!is_idle(told_keys[i], a) && key_differs(told_keys[i], a, b))
-            set |= UINT64_C(1) << i;
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
+        const struct tsr_key *key = &tsr_keys[i];
+        if (key->class_rank && !is_idle(key, a) && key_differs(key, a, b))
+            set |= UINT64_C(1) << (key->class_rank - 1);
+    }
     return set;
 }
 
@@ -170,7 +136,7 @@ uint64_t tsr_differences(const struct tsr_job *job, const struct tsr_measured_cl
     for (unsigned i = 0; i < TSR_DIFFERS_KEY; i++)
         set |= (uint64_t)found[i] << i;
     for (unsigned i = 0; i < N_TOLD; i++)
-        if (keys >> i & 1 && !has_word(class->varied, told_keys[i]))
+        if (keys >> i & 1 && !has_word(class->varied, key_of(i + 1)->name))
             set |= UINT64_C(1) << (TSR_DIFFERS_KEY + i);
     return set;
 }
@@ -211,5 +177,5 @@ void tsr_class_of(const struct tsr_job *job, struct tsr_measured_class *out)
         add_word(out->varied, sizeof out->varied, others[TSR_DIFFERS_MESH].name);
     for (unsigned i = 0; i < N_TOLD; i++)
         if (keys >> i & 1)
-            add_word(out->varied, sizeof out->varied, told_keys[i]);
+            add_word(out->varied, sizeof out->varied, key_of(i + 1)->name);
 }

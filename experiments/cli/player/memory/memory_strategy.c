@@ -13,41 +13,16 @@
 
 enum { ITERATIONS = 2 };
 
-/* What whoever runs the written code has to bring, or would run differently. */
-static const char *const keys[] = {"api",
-                                   "init",
-                                   "batch",
-                                   "seq",
-                                   "accumulation.steps",
-                                   "accumulation.mode",
-                                   "precision.master",
-                                   "precision.param",
-                                   "optimizer.name",
-                                   "optimizer.variant",
-                                   "optimizer.state",
-                                   "optimizer.momentum",
-                                   "optimizer.nesterov",
-                                   "optimizer.maximize",
-                                   "optimizer.amsgrad",
-                                   "clip",
-                                   "clip_variant",
-                                   "attention",
-                                   "dialect",
-                                   "tp",
-                                   "offload",
-                                   "train.weight_decay",
-                                   "train.decay",
-                                   "loss.read",
-                                   "sync_each_step"};
-
-/* As words of the file. NULL: out of memory. */
+/* What whoever runs the written code has to bring, or would run differently, as words of the file.
+ * NULL: out of memory. */
 static json_t *settings_json(const struct tsr_settings *s)
 {
     json_t *all = json_object();
     char word[128];
-    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
-        if (tsr_key_format(&tsr_keys[tsr_key_find(keys[i])], s, word, sizeof word) == TSR_OK)
-            json_object_set_new(all, keys[i], json_string(word));
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
+        if (tsr_keys[i].comes_from_script &&
+            tsr_key_format(&tsr_keys[i], s, word, sizeof word) == TSR_OK)
+            json_object_set_new(all, tsr_keys[i].name, json_string(word));
     return all;
 }
 
