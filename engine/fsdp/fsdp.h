@@ -180,7 +180,7 @@ struct tsr_comm_ctx {
         uint32_t event;
         struct tsr_group *group;
     } deferred;               /* W6 */
-    struct tsr_storage *late; /* of deferred.output, while a trace casts the root's output (R98) */
+    struct tsr_storage *late; /* kept from deferred.output while a trace casts the root's output */
     struct tsr_reduce_input { /* W9: oldest first; 2.11 keeps at most one */
         struct tsr_storage *input;
         uint32_t event;
@@ -234,7 +234,8 @@ static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
 extern const struct tsr_module_hooks tsr__state_hooks;
 /* The hook on the gradient of an output of a wrapped module. */
 void tsr__state_pre_backward(struct tsr_engine *e, struct tsr_state *s);
-/* A trace has cast what the module returned: what _post_forward() held goes. */
+/* Releases the all-gather that _post_forward() keeps until it has cast the root's output (SEMANTICS
+ * R98): of a traced model the cast comes from the trace. */
 void tsr__state_end_post_forward(struct tsr_engine *e, struct tsr_state *s);
 /* Makes the state the root of all below it. Raises. */
 void tsr__lazy_init(struct tsr_engine *e, struct tsr_state *s);

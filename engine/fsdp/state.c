@@ -176,7 +176,7 @@ static struct tsr_tensor *cast_inputs(struct tsr_engine *e, const struct tsr_sta
 static bool is_first_of_list(struct tsr_state *s, const struct tsr_module *m)
 {
     bool first = !s->list_open;
-    if (first && s->training != TSR_PRE_BACKWARD) /* a recomputation has no node of its own */
+    if (first && s->training != TSR_PRE_BACKWARD) /* a recomputation makes no node */
         s->first_run = m;
     s->list_open = s->n_modules > 1;
     return first;
@@ -190,6 +190,7 @@ static void forget_ran(struct tsr_state *s)
         s->ran[i] = false;
 }
 
+/* Notes the module whose outputs have the pre-backward hooks; a recomputation adds none. */
 static void note_last(struct tsr_state *s, const struct tsr_module *m)
 {
     if (s->training != TSR_PRE_BACKWARD)

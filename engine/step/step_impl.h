@@ -168,6 +168,9 @@ void tsr__foreach_kernel(struct tsr__step *s, const char *name, unsigned reads, 
 /* A temporary of each parameter that steps on s->host, by parameter; released by tsr__drop_temps().
  * The engine has one such list. NULL after an error. */
 struct tsr_storage **tsr__make_temps(struct tsr__step *s);
+/* Emits composer's DecoupledAdamW for the parameters that step on s->host. Errors are the engine's.
+ */
+void tsr__adamw_decoupled(struct tsr__step *s);
 void tsr__drop_temps(struct tsr__step *s);
 /* A buffer for `p`, on the host or the device. */
 struct tsr_storage *tsr__step_storage(struct tsr__step *s, const struct tsr_param *p,

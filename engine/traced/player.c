@@ -253,8 +253,8 @@ static void play_free(struct playing *p, const struct tsr_traced_event *ev)
         free_slot(p, owner, slot);
 }
 
-/* The cast of a module's output, which is the first kernel behind its forward, is over, or there
- * was none. */
+/* Ends a module's _post_forward(). Its cast of the output is the first kernel of the segment behind
+ * the forward; without a kernel there was no cast. */
 static void end_post_forward(struct playing *p)
 {
     if (p->step->mark == TSR_TRACED_POST_FORWARD)

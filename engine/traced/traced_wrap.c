@@ -39,8 +39,8 @@ static tsr_status check_param(const struct tsr_traced *t, const struct tsr_param
                     dtype_name(compute_dtype(p)), dtype_name(t->model->compute));
 }
 
-/* True if this module's hooks were, when the model was traced, those of a call with exactly the
- * modules that are wrapped with it now. */
+/* Returns true if the modules that share the state `s` are those that were traced in one call with
+ * `module`. */
 static bool has_its_group(const struct tsr_traced *t, uint32_t module, const struct tsr_state *s)
 {
     const uint32_t *groups = t->model->groups;

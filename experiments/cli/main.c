@@ -127,7 +127,7 @@ static tsr_status print_keys(FILE *out)
             "sweeps: {KEY: [values]}, which runs every strategy with every combination;\n"
             "plan: {budget_gib: N, space: {KEY: [values]}, allow: [...]}, for `tessera plan`;\n"
             "jobs: [{strategy: NAME, nodes: [N, ...]}], for `tessera jobs`.\n");
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         const struct tsr_key *key = &tsr_keys[i];
         TSR_TRY(tsr_key_format(key, &defaults, value, sizeof value));
         tsr_key_allowed(key, allowed, sizeof allowed);

@@ -186,24 +186,53 @@ class Accelerate(Folder):
             ({}, {"distributed_type": "TPU"}, "distributed_type: found 'TPU'; allowed: FSDP, MULTI_GPU, DEEPSPEED"),
             ({}, {"num_processes": 9}, "num_processes: found 9; allowed: 1 to the 8 GPUs"),
             ({}, {"mixed_precision": "fp8"}, "mixed_precision: found 'fp8'; allowed: no, bf16, fp16"),
-            ({}, {"dynamo_config": {"dynamo_backend": "INDUCTOR"}}, "dynamo_backend: found INDUCTOR"),
+            ({}, {"dynamo_config": {"dynamo_backend": "INDUCTOR"}}, "dynamo_backend: found 'INDUCTOR'"),
             ({}, {"no_such_key": 1}, "no_such_key: found 1, which is not known"),
             ({}, {"parallelism_config": {"parallelism_config_tp_size": 2}}, "parallelism_config_tp_size: found 2; allowed: 1"),
             ({}, {"parallelism_config": {"parallelism_config_dp_shard_size": 3}}, "found 1 replicas of 3 shards; allowed: sizes whose"),
             ({"fsdp_version": 3}, {}, "fsdp_config.fsdp_version: found 3; allowed: 1, 2"),
             ({"fsdp_activation_checkpointing": True}, {}, "gradient_checkpointing_enable"),
             ({"fsdp_transformer_layer_cls_to_wrap": "Blok"}, {}, "found Blok; allowed: classes of the model's modules: Block, Embedding"),
+            ({"fsdp_transformer_layer_cls_to_wrap": "a\x1b[2J\nb"}, {}, "found a?[2J?b; allowed"),
+            ({"fsdp_version": 1, "fsdp_reshard_after_forward": None, "fsdp_sharding_strategy": [1]}, {}, "found [1]; allowed: FULL_SHARD"),
+            ({"fsdp_version": 1, "fsdp_reshard_after_forward": None, "fsdp_sharding_strategy": "\xb2"}, {}, "found \xb2; allowed"),
             ({"fsdp_auto_wrap_policy": "SIZE_BASED_WRAP"}, {}, "found 'SIZE_BASED_WRAP'; allowed: TRANSFORMER_BASED_WRAP, NO_WRAP"),
             ({"fsdp_magic": 1}, {}, "fsdp_config.fsdp_magic: found 1, which is not known")]
         for fsdp, keys, words in wrong:
             with self.subTest(words), self.assertRaises(Refused) as caught:
                 self.read({**SECOND, **fsdp}, **keys)
             self.assertIn(words, str(caught.exception))
-        for text, words in (("[1, 2]", "found list; allowed: a table"), ("a: [", "config.yaml: "), ("\xff", "found str")):
+        bomb = "distributed_type: FSDP\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+            f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9)) + "num_processes: *a8\n"
+        for text, words in (("[1, 2]", "found [1, 2]; allowed: a table"), ("a: [", "config.yaml: "), ("\xff", "found '\xff'"),
+                            ("distributed_type: FSDP\n1: 2\n", "allowed: a table whose keys are names"), (bomb, "num_processes: found [["),
+                            ('{"num_processes": ' + "9" * 6000 + "}", "config.yaml: "), ("[" * 100000, "config.yaml: "),
+                            (" " * (1 << 21), "found more than 1048576 bytes"), ("distributed_type: 99999999999999999999\n", "found 99999"),
+                            ("distributed_type: FSDP\nuse_cpu: true\n", "use_cpu: found True; allowed: False"),
+                            ('distributed_type: FSDP\n"\\e[2J\\n": 1\n', "?[2J?: found 1, which is not known")):
             self.write("config.yaml", text)
             with self.subTest(text), self.assertRaises(Refused) as caught:
                 tessera.accelerate("config.yaml", "train.py:make", "dgx-h100-1")
             self.assertIn(words, str(caught.exception))
+            self.assertLess(len(str(caught.exception)), 400)
+            self.assertTrue(str(caught.exception).isprintable())
+
+    def test_what_is_there_stays(self):
+        """Another file of the name that the prepared model gets, and a device in the place of a file."""
+        mine = self.write("train_accelerate.py", "mine = 1\n")
+        with self.assertRaisesRegex(Refused, "train_accelerate.py: is not a file that was written here"):
+            self.read(SECOND)
+        with open(mine, encoding="utf-8") as f:
+            self.assertEqual(f.read(), "mine = 1\n")
+        os.unlink(mine)
+        read = self.read(SECOND)
+        self.assertEqual(list(read.files), ["config.tessera.trace"])
+        os.symlink("/dev/full", "full.yaml")
+        with self.assertRaises(OSError):
+            read.save("full.yaml")
+        self.assertTrue(os.path.islink("full.yaml"))
+        read.save("config.tessera.yaml")
+        self.assertEqual([name for name in os.listdir() if name.endswith(".tmp")], [])
 
 
 class DeepSpeed(Folder):
@@ -212,8 +241,8 @@ class DeepSpeed(Folder):
 
     def test_a_stage_is_its_counterpart(self):
         read = self.read()
-        self.assertEqual((read.keys["accumulation"], read.keys["precision"], read.keys["reshard_after_forward"]),
-                         ({"steps": 2}, {"param": "bf16", "reduce": "bf16"}, True))
+        self.assertEqual((read.keys["accumulation"], read.keys["precision"], read.keys["reshard_after_forward"], read.keys["clip"]),
+                         ({"steps": 2}, {"param": "bf16", "reduce": "bf16"}, True, True))
         self.assertIn("DeepSpeed is not simulated", read.notes[0])
         predicted = self.equal(read, "train.py:make")
         self.assertEqual(predicted["settings"]["batch"], "4")   # 64 = 4 x 2 steps x 8 GPUs
@@ -232,6 +261,8 @@ class DeepSpeed(Folder):
             ({"bf16": {"enabled": "auto"}}, "bf16.enabled: found auto"),
             ({"fp16": {"enabled": True}}, "true beside bf16.enabled"),
             ({"optimizer": {"type": "Lion"}}, "optimizer.type: found 'Lion'; allowed: AdamW, Adam"),
+            ({"gradient_clipping": float("inf")}, "gradient_clipping: found inf; allowed: a number from 0"),
+            ({"gradient_clipping": "much"}, "gradient_clipping: found 'much'"),
             ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps: found 0"),
             ({"hybrid_engine": {"enabled": True}}, "hybrid_engine.enabled: found True, which is not known")]
         for keys, words in wrong:

@@ -1,6 +1,7 @@
 """tessera.load: whatever a file holds, a trace or one TraceError of one line. Torch is not needed."""
 
 import gzip
+import hashlib
 import json
 import os
 import shlex
@@ -102,6 +103,26 @@ class Load(unittest.TestCase):
         document["ops"][0][3] += 1
         self.write(gzip.compress(json.dumps(document).encode()))
         self.refused("sha256")
+
+    def test_conditions_that_are_not_possible(self):
+        """Calls of several modules and dtypes of outputs, with a hash that fits."""
+        last = len(json.loads(gzip.decompress(self.packed))["modules"])
+        for key, value, fits in (("groups", [[0, 1]], False), ("groups", [], False), ("groups", [[]], False), ("groups", [[-1]], False),
+                                 ("groups", [[last]], False), ("groups", [["a"]], False), ("groups", {}, False), ("groups", 3, False),
+                                 ("groups", [[2 ** 63]], False), ("groups", [[0], [0]], False), ("groups", [[0]], True),
+                                 ("output_dtype", "int3", False), ("output_dtype", None, False), ("output_dtype", 1, False),
+                                 ("output_dtype", "bfloat16", True)):
+            document = json.loads(gzip.decompress(self.packed))
+            for variant in document["variants"]:
+                variant["conditions"][key] = value
+            identity = {k: v for k, v in document.items() if k not in ("made_by", "sha256")}
+            document["sha256"] = hashlib.sha256(json.dumps(identity, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+            self.write(gzip.compress(json.dumps(document).encode()))
+            with self.subTest(f"{key}: {value}"):
+                if fits:
+                    self.assertEqual(tessera.load(self.path).hash, document["sha256"])
+                else:
+                    self.refused("integer" if value == [[2 ** 63]] else f"{key} of variants[0]")
 
     def test_commands_of_a_plan_run_when_pasted(self):
         with mock.patch.dict(os.environ, XDG_CACHE_HOME=self.folder.name):

@@ -56,7 +56,7 @@ static void check(const unsigned char *b, size_t n)
 static void three_bytes(void **state)
 {
     const uint32_t step =
-        (uint32_t)tests_stride(7); /* odd: each byte comes with each class of another */
+        (uint32_t)tests_stride(7); /* an odd step visits every value of each byte */
     (void)state;
     for (uint32_t i = 0; i < 1u << 24; i += step) {
         unsigned char b[4] = {(unsigned char)(i >> 16), (unsigned char)(i >> 8), (unsigned char)i};

@@ -96,7 +96,7 @@ static void put_bash(FILE *out, const struct tsr_manual *manual)
           "    local word=$2 before=$3 options='' kind='' words=''\n"
           "    local keys='",
           out);
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         fprintf(out, "%s ", tsr_keys[i].name);
     fputs("'\n    local commands='", out);
     for (size_t i = 0; i < manual->n; i++)
@@ -182,7 +182,7 @@ static void put_zsh(FILE *out, const struct tsr_manual *manual)
         fputs("'\n", out);
     }
     fputs("    'help:options and examples of a subcommand'\n)\nkeys=(\n", out);
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         fprintf(out, "    %s\n", tsr_keys[i].name);
     fputs(")\nif ((CURRENT == 2)); then\n    _describe subcommand commands\n    return\nfi\n"
           "shift words\n((CURRENT--))\ncase $words[1] in\n",
@@ -228,7 +228,7 @@ static void put_fish(FILE *out, const struct tsr_manual *manual)
     struct tsr_option_words o;
     fputs("# fish completion of tessera, printed by: tessera help fish\nset -g __tessera_keys",
           out);
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         fprintf(out, " %s=", tsr_keys[i].name);
     fputc('\n', out);
     for (size_t i = 0; i < manual->n; i++) {

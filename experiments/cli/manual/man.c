@@ -71,7 +71,7 @@ static void put_keys(FILE *out)
     fputs(".SH KEYS\nKeys of an experiment file (YAML). Each may stand at the top or in a "
           "strategy.\n",
           out);
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         char value[256], allowed[512];
         const struct tsr_key *key = &tsr_keys[i];
         if (tsr_key_format(key, &defaults, value, sizeof value) != TSR_OK)

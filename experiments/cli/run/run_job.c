@@ -72,7 +72,7 @@ static tsr_status find_files(struct tsr_run_job *r)
 
 size_t tsr_run_job_n_hashes(void)
 {
-    return tsr_n_keys() + 2;
+    return TSR_N_KEYS + 2;
 }
 
 static uint64_t hash_text(const char *text)
@@ -83,7 +83,7 @@ static uint64_t hash_text(const char *text)
 void tsr_run_job_hashes(const struct tsr_run_job *r, uint64_t *hashes)
 {
     char text[4096];
-    size_t n = tsr_n_keys();
+    size_t n = TSR_N_KEYS;
     for (size_t i = 0; i < n; i++)
         hashes[i] = tsr_key_format(&tsr_keys[i], r->job.settings, text, sizeof text) == TSR_OK
                         ? hash_text(text)
@@ -94,7 +94,7 @@ void tsr_run_job_hashes(const struct tsr_run_job *r, uint64_t *hashes)
 
 const char *tsr_run_job_hash_name(size_t i)
 {
-    size_t n = tsr_n_keys();
+    size_t n = TSR_N_KEYS;
     return i < n ? tsr_keys[i].name : i == n ? "--out" : "--resume";
 }
 
@@ -104,7 +104,7 @@ static uint64_t hash_settings(const struct tsr_job *job)
 {
     uint64_t hash = tsr_hash_u64(TSR_HASH_INIT, job->world);
     char text[4096];
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         if (tsr_key_format(&tsr_keys[i], job->settings, text, sizeof text) == TSR_OK)
             hash = tsr_hash_bytes(hash, text, strlen(text) + 1);
     return hash;

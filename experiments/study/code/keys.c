@@ -176,7 +176,7 @@ static tsr_status sort_keys(const struct tsr_code_job *code, struct scratch *scr
                             struct tsr_code_text lists[N_WHOSE], struct tsr_code_text *lacks)
 {
     char *value = scratch->value, *plain = scratch->plain;
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         const char *key = tsr_keys[i].name;
         if (!tsr_key_is_read(&tsr_keys[i], code->settings->api)) {
             TSR_TRY(add_unread(code, scratch, i, &lists[UNREAD]));

@@ -32,7 +32,7 @@ struct values {
 static tsr_status compare(const struct tsr_settings *settings, const struct tsr_settings *reference,
                           struct values *v, struct tsr_changes *out)
 {
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         unsigned change = tsr_keys[i].changes;
         if (!change)
             continue;

@@ -201,7 +201,7 @@ static tsr_status keep_given(struct tsr_experiment *experiment, const char *cons
     return TSR_OK;
 }
 
-/* Files of launchers are YAML and JSON, too. */
+/* Refuses configurations of Accelerate and DeepSpeed, which are YAML or JSON, too. */
 static tsr_status refuse_launchers(const struct tsr_yaml_node *root)
 {
     const char *whose = tsr_node_get(root, "distributed_type")    ? "Accelerate"

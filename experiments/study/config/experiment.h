@@ -68,7 +68,8 @@ enum tsr_setting_source {
 enum tsr_setting_source tsr_setting_source(const struct tsr_experiment *experiment,
                                            const struct tsr_strategy *strategy, size_t key);
 
-enum { TSR_MAX_STRATEGY_NAME = 95 }; /* letters; also of one that `sweeps` made */
+/* Bytes of a strategy's name, including one that `sweeps` composed. */
+enum { TSR_MAX_STRATEGY_NAME = 95 };
 
 /* Multiplies the strategies by `sweeps`. */
 tsr_status tsr_experiment_sweep(struct tsr_experiment *experiment,

@@ -40,14 +40,9 @@ const struct tsr_key tsr_keys[TSR_N_KEYS] = {
 };
 #undef KEY
 
-size_t tsr_n_keys(void)
-{
-    return TSR_N_KEYS;
-}
-
 size_t tsr_key_find(const char *name)
 {
-    size_t i = 0, n = tsr_n_keys();
+    size_t i = 0, n = TSR_N_KEYS;
     while (i < n && strcmp(tsr_keys[i].name, name))
         i++;
     return i;
@@ -61,7 +56,7 @@ bool tsr_key_is_read(const struct tsr_key *key, unsigned api)
 bool tsr_name_is_read(const char *name, unsigned api, bool has_world)
 {
     size_t n = strlen(name);
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         const char *key = tsr_keys[i].name;
         bool is_it = !strncmp(key, name, n) && (!key[n] || key[n] == '.');
         if (is_it &&
@@ -88,7 +83,7 @@ void tsr_key_readers(const struct tsr_key *key, char *out, size_t size)
 bool tsr_key_is_prefix(const char *name)
 {
     size_t length = strlen(name);
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         if (!strncmp(tsr_keys[i].name, name, length) && tsr_keys[i].name[length] == '.')
             return true;
     return false;

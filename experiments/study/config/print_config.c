@@ -78,7 +78,7 @@ static tsr_status prefix_differs(struct printer *p, const char *prefix,
     char mine[64];
     *differ = false;
     *all_null = true;
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         bool one = false;
         if (!prefix_of(&tsr_keys[i], mine, sizeof mine) || strcmp(mine, prefix))
             continue;
@@ -106,7 +106,7 @@ static void leave_unread(const struct tsr_experiment *experiment, struct tsr_set
 {
     if (!s->world && !tsr_name_is_read("mesh", s->api, true))
         s->world = ranks_of_mesh(s);
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         if (!tsr_key_is_read(&tsr_keys[i], s->api))
             tsr_key_copy(&tsr_keys[i], &experiment->top, s);
 }
@@ -138,7 +138,7 @@ static tsr_status print_strategy(struct printer *p, const struct tsr_strategy *o
     long start = ftell(out);
     TSR_TRY(tsr_yaml_quote(strategy->name, name, sizeof name));
     fprintf(out, "  %s:\n", name);
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         const struct tsr_key *key = &tsr_keys[i];
         bool write = false, all_null = false;
         if (prefix_of(key, prefix, sizeof prefix) && tsr_key_prefix_resets(prefix)) {
@@ -201,7 +201,7 @@ static tsr_status print_all(struct printer *p)
     char open[64] = "";
     TSR_TRY(tsr_yaml_quote(experiment->title, p->value, VALUE_BYTES));
     fprintf(p->out, "title: %s\n", p->value);
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         if (is_left_open(experiment, i))
             continue;
         TSR_TRY(tsr_key_format(&tsr_keys[i], &experiment->top, p->value, VALUE_BYTES));

@@ -52,7 +52,7 @@ void tsr_settings_default(struct tsr_settings *out)
 {
     memset(out, 0, sizeof(*out));
     out->sim = tsr_sim_options_default();
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         if (tsr_keys[i].def)
             store_default(&tsr_keys[i], out);
 }
@@ -91,7 +91,7 @@ static bool is_for(const struct tsr_settings *to, const struct tsr_settings *fro
 
 void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from)
 {
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         const struct tsr_key *key = &tsr_keys[i];
         if (from->from[i] && !to->from[i] && is_for(to, from, key))
             tsr_key_copy(key, from, to);
@@ -101,7 +101,7 @@ void tsr_settings_fill(struct tsr_settings *to, const struct tsr_settings *from)
 void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *from,
                             const struct tsr_settings *defaults)
 {
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         const struct tsr_key *key = &tsr_keys[i];
         if (!from->from[i] || to->from[i] != from->from[i])
             continue;
@@ -112,7 +112,7 @@ void tsr_settings_take_back(struct tsr_settings *to, const struct tsr_settings *
 static void reset_prefix(const char *prefix, struct tsr_settings *settings)
 {
     size_t n = strlen(prefix);
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         if (!strncmp(tsr_keys[i].name, prefix, n) && tsr_keys[i].name[n] == '.')
             tsr_key_reset(&tsr_keys[i], settings);
 }
@@ -139,7 +139,7 @@ const char *tsr_key_nearest(const char *name)
     size_t distance = strlen(name) / 2 + 1;
     for (size_t i = 0; prefixes[i]; i++)
         distance = keep_if_nearer(name, prefixes[i], distance, prefixes[i], &best);
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         const char *dot = strchr(tsr_keys[i].name, '.');
         distance = keep_if_nearer(name, tsr_keys[i].name, distance, tsr_keys[i].name, &best);
         if (dot && !strchr(name, '.')) /* `reduce` for `precision.reduce` */
@@ -155,7 +155,7 @@ static void list_below(const char *prefix, char *out, size_t size)
 {
     const char *names[TSR_N_KEYS + 1];
     size_t n = 0, length = strlen(prefix);
-    for (size_t i = 0; i < tsr_n_keys(); i++)
+    for (size_t i = 0; i < TSR_N_KEYS; i++)
         if (!strncmp(tsr_keys[i].name, prefix, length) && tsr_keys[i].name[length] == '.')
             names[n++] = tsr_keys[i].name + length + 1;
     names[n] = NULL;
@@ -222,7 +222,7 @@ static tsr_status put(struct tsr_arena *arena, const char *where, const char *na
 {
     size_t i = tsr_key_find(name);
     char path[MAX_PATH_TEXT];
-    if (i < tsr_n_keys()) {
+    if (i < TSR_N_KEYS) {
         snprintf(path, sizeof path, "%s%s", where, name);
         return tsr_key_store(arena, &tsr_keys[i], path, value, settings);
     }

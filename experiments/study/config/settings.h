@@ -54,7 +54,8 @@ struct tsr_shape_value {
     uint32_t size[TSR_MAX_MESH];
 };
 
-/* The keys, in the order of help and of printed files: TSR_K_PRECISION_PARAM. */
+/* Ids of keys, in the order of help and of printed files: precision.param is TSR_K_PRECISION_PARAM.
+ */
 #define KEY(id, ...) TSR_K_##id,
 enum tsr_key_id {
 #include "experiments/study/config/keys.def"
@@ -219,16 +220,15 @@ struct tsr_key {
     double scale;    /* a DOUBLE or UINT is multiplied by it when it is stored; 0: 1 */
     const char *const *words; /* ENUM: the values; UINT: words for 0, 1, ...; NULL-terminated */
     const char *help;
-    unsigned reads;      /* set of 1 << enum tsr_api: the APIs that read it */
-    unsigned changes;    /* what another value changes beside speed: set of enum tsr_change */
-    unsigned preserves;  /* set of enum tsr_preserved */
-    unsigned class_rank; /* place among the keys that tell measured classes apart, from 1; 0: none.
-                            Files have their names in this order (report/validated_class.h) */
-    bool comes_from_script; /* who runs written code brings it, or would run something else */
+    unsigned reads;         /* set of 1 << enum tsr_api: the APIs that read it */
+    unsigned changes;       /* what another value changes beside speed: set of enum tsr_change */
+    unsigned preserves;     /* set of enum tsr_preserved */
+    unsigned class_rank;    /* position, from 1, among the keys in which measured classes differ; 0:
+                               classes do not depend on it. Result files list keys in this order */
+    bool comes_from_script; /* the training script sets it beside written code: `check` needs it */
 };
 
-extern const struct tsr_key tsr_keys[];
-size_t tsr_n_keys(void);
+extern const struct tsr_key tsr_keys[TSR_N_KEYS];
 /* True if the strategies of an API read the key. */
 bool tsr_key_is_read(const struct tsr_key *key, unsigned api);
 /* True if the strategies of an API read some key that `name` is, or is a prefix of: a sweep or a
@@ -237,7 +237,7 @@ bool tsr_key_is_read(const struct tsr_key *key, unsigned api);
 bool tsr_name_is_read(const char *name, unsigned api, bool has_world);
 /* "fully_shard, replicate or fsdp1": the APIs that read the key; "" if all do. */
 void tsr_key_readers(const struct tsr_key *key, char *out, size_t size);
-/* Index of a key; the number of keys if there is none. */
+/* Returns the id of the key with this name; TSR_N_KEYS if there is none. */
 size_t tsr_key_find(const char *name);
 /* True if some key begins with "NAME.". */
 bool tsr_key_is_prefix(const char *name);

@@ -20,7 +20,7 @@ static void append(char *out, size_t size, const char *text)
     out[used] = 0;
 }
 
-/* A value as part of a name: 2, bf16, 16x8, replicate16-shard8. */
+/* Appends a value to a strategy's name: 2, bf16, 16x8, replicate16-shard8. */
 static void append_value(char *out, size_t size, const struct tsr_yaml_node *value)
 {
     if (value->kind == TSR_NODE_NULL)
@@ -46,7 +46,7 @@ static bool put_scalar(FILE *out, const char *text)
     return tsr_yaml_quote(text, quoted, sizeof quoted) == TSR_OK && fputs(quoted, out) >= 0;
 }
 
-/* A value as YAML in one line; false: no room. */
+/* Writes a value as YAML in one line. Returns false if it has no room. */
 static bool put_flow(FILE *out, const struct tsr_yaml_node *value)
 {
     bool is_map = value->kind == TSR_NODE_MAP, room = true;
@@ -63,7 +63,7 @@ static bool put_flow(FILE *out, const struct tsr_yaml_node *value)
     return fputc(is_map ? '}' : ']', out) != EOF && room;
 }
 
-/* "batch=2", of the arena; NULL: no memory, or too long. */
+/* Returns "batch=2" in the arena's memory; NULL: no memory, or the value is too long. */
 static const char *flow_of(struct tsr_arena *arena, const char *key,
                            const struct tsr_yaml_node *value)
 {
@@ -78,7 +78,7 @@ static const char *flow_of(struct tsr_arena *arena, const char *key,
 
 static tsr_status check_list(const struct tsr_yaml_node *list)
 {
-    if (tsr_key_find(list->key) == tsr_n_keys() && !tsr_key_is_prefix(list->key)) {
+    if (tsr_key_find(list->key) == TSR_N_KEYS && !tsr_key_is_prefix(list->key)) {
         const char *near = tsr_key_nearest(list->key);
         return tsr_node_error(list,
                               "sweeps: unknown key \"%s\"%s%s; allowed: see `tessera help "
@@ -109,8 +109,8 @@ static tsr_status find_idle(struct tsr_experiment *experiment, const struct tsr_
     return TSR_OK;
 }
 
-/* `from` with value number `pick[k]` of each list that it reads. *repeats: another combination
- * makes the same. */
+/* Copies `from` with value number `pick[k]` of each list that it reads. *repeats: another
+ * combination gives the same strategy, so *out is not set. */
 static tsr_status combine(struct tsr_experiment *experiment, const struct tsr_yaml_node *sweeps,
                           const struct tsr_strategy *from, const size_t *pick,
                           struct tsr_strategy *out, bool *repeats)

@@ -468,7 +468,7 @@ tsr_status tsr_settings_hash(const struct tsr_settings *settings, uint64_t *hash
 {
     char *value = malloc(TSR_VALUE_BYTES);
     tsr_status status = value ? TSR_OK : tsr_no_memory("the keys of a strategy");
-    for (size_t i = 0; i < tsr_n_keys() && status == TSR_OK; i++) {
+    for (size_t i = 0; i < TSR_N_KEYS && status == TSR_OK; i++) {
         status = tsr_key_format(&tsr_keys[i], settings, value, TSR_VALUE_BYTES);
         if (status != TSR_OK)
             break;

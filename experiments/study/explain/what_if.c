@@ -124,7 +124,7 @@ bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_setti
                        const struct tsr_settings *b)
 {
     for (size_t i = 0; i < variant->n; i++)
-        for (size_t key = 0; key < tsr_n_keys(); key++) {
+        for (size_t key = 0; key < TSR_N_KEYS; key++) {
             char x[512], y[512];
             if (!belongs(tsr_keys[key].name, variant->set[i].key))
                 continue;
@@ -141,7 +141,7 @@ static void end(struct list *list)
     struct tsr_what_if *what = &list->out[list->n];
     struct tsr_strategy changed;
     for (size_t i = 0; i < what->variant.n; i++)
-        if (tsr_key_find(what->variant.set[i].key) == tsr_n_keys() &&
+        if (tsr_key_find(what->variant.set[i].key) == TSR_N_KEYS &&
             !tsr_key_is_prefix(what->variant.set[i].key))
             return;
     if (tsr_variant_apply(list->experiment, list->job->strategy, &what->variant, &changed) !=

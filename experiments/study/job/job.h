@@ -43,7 +43,7 @@ tsr_status tsr_job_check_step(const struct tsr_job *job) TSR_MUST_USE;
  * messages. */
 const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, size_t key);
 
-/* A value that does not go with something else. */
+/* A value that cannot be combined with another setting. */
 struct tsr_misfit {
     enum tsr_key_id key;
     const char *allowed;

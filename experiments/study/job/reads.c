@@ -146,7 +146,7 @@ static tsr_status refuse_api(const struct tsr_job *job, size_t key)
     const char *api = tsr_words_api[job->settings->api];
     tsr_key_readers(&tsr_keys[key], readers, sizeof readers);
     snprintf(own, sizeof own, "%s.%s", api, tsr_keys[key].name);
-    bool has_own = tsr_key_find(own) < tsr_n_keys();
+    bool has_own = tsr_key_find(own) < TSR_N_KEYS;
     return tsr_node_error(job->settings->from[key],
                           "%s: found %s, which api: %s does not read; allowed: %s, or api: %s",
                           tsr_keys[key].name, shown(job, key, found), api,
@@ -254,7 +254,7 @@ static tsr_status check_model(const struct tsr_job *job, size_t key)
 tsr_status tsr_check_reads(const struct tsr_job *job)
 {
     const struct tsr_settings *s = job->settings;
-    for (size_t i = 0; i < tsr_n_keys(); i++) {
+    for (size_t i = 0; i < TSR_N_KEYS; i++) {
         if (!s->from[i])
             continue;
         const struct need *need = idle_need(s, tsr_keys[i].name);
@@ -278,7 +278,7 @@ static bool is_dropped(const struct tsr_settings *s, size_t key)
 
 tsr_status tsr_job_drop_unread(struct tsr_job *job)
 {
-    size_t first = 0, n = tsr_n_keys();
+    size_t first = 0, n = TSR_N_KEYS;
     while (first < n && !is_dropped(job->settings, first))
         first++;
     if (first == n)
@@ -366,7 +366,7 @@ static void tell_api(const struct tsr_experiment *e, const struct tsr_strategy *
     for (size_t i = 0; i < e->n; i++) {
         const struct tsr_strategy *s = &e->strategies[i];
         any = s->settings.api == api && (!only || only == s) ? &s->settings : any;
-        for (size_t k = 0; k < tsr_n_keys() && s->settings.api == api && (!only || only == s); k++)
+        for (size_t k = 0; k < TSR_N_KEYS && s->settings.api == api && (!only || only == s); k++)
             if (!tsr_key_is_read(&tsr_keys[k], api) &&
                 tsr_setting_source(e, s, k) != TSR_FROM_SWEEP &&
                 is_inherited(e, s, k, place, sizeof place))

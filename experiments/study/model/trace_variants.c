@@ -132,6 +132,7 @@ static tsr_status read_cannot(const struct tsr__trace_at *at, const json_t *list
     return TSR_OK;
 }
 
+/* Stores each module's group number; a module has no more than one group. */
 static tsr_status read_groups(const struct tsr__trace_at *at, const json_t *lists,
                               struct tsr_trace_variant *out)
 {
@@ -156,6 +157,27 @@ static tsr_status read_groups(const struct tsr__trace_at *at, const json_t *list
     return TSR_OK;
 }
 
+static tsr_status read_output_dtype(const struct tsr__trace_at *at, const json_t *value,
+                                    const char **out)
+{
+    static const char allowed[] = "bfloat16, float16 or float32";
+    TSR_TRY(tsr__trace_text(at, value, false, out));
+    return tsr_dtype_parse(*out) == TSR_DTYPE_NONE ? tsr__trace_wrong(at, value, allowed) : TSR_OK;
+}
+
+/* Groups and output_dtype came later than the others: a file may lack them. */
+static tsr_status read_later(const struct tsr__trace_at *conditions, struct tsr_trace_variant *out)
+{
+    struct tsr__trace_at at = *conditions;
+    const json_t *groups = json_object_get(at.value, "groups");
+    const json_t *dtype = json_object_get(at.value, "output_dtype");
+    at.list = "output_dtype of variants";
+    if (dtype)
+        TSR_TRY(read_output_dtype(&at, dtype, &out->output_dtype));
+    at.list = "groups of variants";
+    return groups ? read_groups(&at, groups, out) : TSR_OK;
+}
+
 static tsr_status read_conditions(const struct tsr__trace_at *variant,
                                   struct tsr_trace_variant *out)
 {
@@ -169,23 +191,16 @@ static tsr_status read_conditions(const struct tsr__trace_at *variant,
     TSR_TRY(
         tsr__trace_text(&at, json_object_get(at.value, "param_dtype"), true, &out->param_dtype));
     TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "autocast"), true, &out->autocast));
-    if (json_object_get(at.value, "output_dtype"))
-        TSR_TRY(tsr__trace_text(&at, json_object_get(at.value, "output_dtype"), false,
-                                &out->output_dtype));
     TSR_TRY(tsr__trace_bool(&at, json_object_get(at.value, "cast_inputs"), &out->cast_inputs));
     TSR_TRY(read_set(&at, json_object_get(at.value, "checkpointed"), &out->checkpointed));
     TSR_TRY(read_set(&at, json_object_get(at.value, "hooked"), &out->hooked));
-    if (json_object_get(at.value, "groups"))
-        TSR_TRY(read_groups(&at, json_object_get(at.value, "groups"), out));
+    TSR_TRY(read_later(&at, out));
     if (json_object_get(at.value, "needs"))
         TSR_TRY(read_set(&at, json_object_get(at.value, "needs"), &out->needs));
     TSR_TRY(read_cannot(&at, json_object_get(at.value, "cannot"), out));
     if (out->param_dtype && tsr_dtype_parse(out->param_dtype) == TSR_DTYPE_NONE)
         return tsr__trace_wrong(&at, json_object_get(at.value, "param_dtype"),
                                 "null, bfloat16, float16 or float32");
-    if (out->output_dtype && tsr_dtype_parse(out->output_dtype) == TSR_DTYPE_NONE)
-        return tsr__trace_wrong(&at, json_object_get(at.value, "output_dtype"),
-                                "bfloat16, float16 or float32");
     return read_casts(&at, json_object_get(at.value, "casts"), out);
 }
 

@@ -98,7 +98,7 @@ static void end(struct study *study)
     struct change *change = &study->changes[study->n];
     struct tsr_strategy changed;
     for (size_t i = 0; i < change->variant.n; i++)
-        if (tsr_key_find(change->variant.set[i].key) == tsr_n_keys())
+        if (tsr_key_find(change->variant.set[i].key) == TSR_N_KEYS)
             return;
     if (!change->variant.n || tsr_variant_apply(study->experiment, study->job->strategy,
                                                 &change->variant, &changed) != TSR_OK)

@@ -92,7 +92,7 @@ static tsr_status look_at_value(struct tsr_experiment *experiment, const struct 
     TSR_TRY(tsr_variant_apply(experiment, base, &variant, &changed));
     value->needs = tsr_needs_beyond(&changed.settings, &base->settings);
     value->is_base = true;
-    for (size_t i = 0; i < tsr_n_keys() && value->is_base; i++) {
+    for (size_t i = 0; i < TSR_N_KEYS && value->is_base; i++) {
         TSR_TRY(tsr_key_format(&tsr_keys[i], &base->settings, then, sizeof then));
         TSR_TRY(tsr_key_format(&tsr_keys[i], &changed.settings, now, sizeof now));
         value->is_base = !strcmp(now, then);
@@ -148,7 +148,7 @@ tsr_status tsr_plan_add_axis(struct tsr_experiment *experiment, const struct tsr
 static tsr_status check_key(const struct tsr_yaml_node *list, const char *key,
                             const struct tsr_plan_space *space)
 {
-    if (tsr_key_find(key) == tsr_n_keys() && !tsr_key_is_prefix(key)) {
+    if (tsr_key_find(key) == TSR_N_KEYS && !tsr_key_is_prefix(key)) {
         const char *near = tsr_key_nearest(key);
         return tsr_node_error(
             list, "plan.space: unknown key \"%s\"%s%s; allowed: see `tessera help keys`", key,

@@ -8,12 +8,11 @@ import json
 import os
 import re
 import shlex
-import shutil
 import sys
 import tempfile
 import zlib
 
-from . import cache, program, start
+from . import cache, output, program, start
 from .errors import Refused, TraceError, Unchecked
 
 DTYPES = ("bf16", "fp16", "fp32", "none", "autocast-bf16", "autocast-fp16")
@@ -110,10 +109,7 @@ class Trace:
         return self.content["sha256"]
 
     def save(self, path):
-        temporary = f"{path}.tmp"
-        with open(temporary, "wb") as f:
-            f.write(self.packed)
-        os.replace(temporary, path)
+        output.write(path, self.packed)
 
     def modules(self):
         """Names of modules that can be wrapped, as in `named_modules()`."""
@@ -176,8 +172,8 @@ class Row:
         with tempfile.TemporaryDirectory() as folder:
             program.run(["sim", *self._words, "--emit", "torch", folder])
             written, = (name for name in os.listdir(folder) if name.endswith(".py"))
-            shutil.copyfile(os.path.join(folder, written), f"{path}.tmp")
-        os.replace(f"{path}.tmp", path)
+            with open(os.path.join(folder, written), "rb") as f:
+                output.write(path, f.read())
         if check or check is None and os.path.isfile(self._source.rpartition(":")[0]):
             self._check(path, check)
         return path

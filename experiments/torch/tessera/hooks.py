@@ -32,7 +32,9 @@ class _Identity(torch.autograd.Function):
 class Hooks:
     """Markers of one run, in order. `mark(kind, module, extra)` writes one down where the run stands."""
 
-    def __init__(self, mark, param_dtype=None, cast_inputs=True, output_dtype=None):
+    def __init__(self, mark, param_dtype=None, cast_inputs=True, output_dtype=None, calls=()):
+        """`calls`: lists of modules of one call. FSDP2 acts at the inputs of the one that runs first and at the outputs of the one that
+        runs last."""
         self.mark = mark
         self.cast_to = param_dtype if cast_inputs else None
         self.output_dtype = output_dtype
@@ -40,32 +42,29 @@ class Hooks:
         self.callback_queued = False
         self.watch = None  # of pitfalls, in the instrumented run
         self._given = {}
-        self._groups = {}   # of modules in one call: the modules, and those of them that have yet to run
+        # module -> modules of its call, and those of them that have yet to run
+        self._calls = {index: call for call in ((members, set()) for members in calls) for index in call[0]}
 
-    def attach(self, module, index, with_node=True, group=None):
-        """`group`: all modules of one call with this one. FSDP2 acts at the inputs of the one that runs first and at the outputs of the
-        one that runs last."""
-        if group:
-            self._groups[index] = group, self._groups[group[0]][1] if group[0] in self._groups else set()
+    def attach(self, module, index, with_node=True):
         module.register_forward_pre_hook(
             functools.partial(self._before, index, with_node), prepend=True, with_kwargs=True)
         module.register_forward_hook(functools.partial(self._after, index), always_call=True)
 
     def _is_first(self, index):
-        members, waiting = self._groups.get(index, ((), ()))
+        members, waiting = self._calls.get(index, ((), ()))
         first = not waiting
         if members and first:
             waiting.update(members)
         return first
 
     def _is_last(self, index):
-        _, waiting = self._groups.get(index, ((), set()))
+        _, waiting = self._calls.get(index, ((), set()))
         waiting.discard(index)
         return not waiting
 
     def _runs_again(self, index):
         """In a recomputation: the call's state is that of a backward."""
-        return any(i in self.in_backward for i in self._groups.get(index, ((index,), ()))[0])
+        return any(i in self.in_backward for i in self._calls.get(index, ((index,), ()))[0])
 
     def _before(self, index, with_node, module, args, kwargs):
         first = self._is_first(index)
@@ -122,6 +121,6 @@ class Hooks:
     def _end_of_backward(self):
         self.mark("final", -1, 0)
         self.in_backward.clear()
-        for _, waiting in self._groups.values():   # of modules that did not run
+        for _, waiting in self._calls.values():   # of modules that did not run
             waiting.clear()
         self.callback_queued = False

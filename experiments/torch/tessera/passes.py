@@ -105,11 +105,10 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     def mark(kind, index=-1, extra=0):
         log.append((device.position(), kind, index, extra))
 
-    hooks = Hooks(mark, source.param_dtype, source.cast_inputs, source.output_dtype)
+    hooks = Hooks(mark, source.param_dtype, source.cast_inputs, source.output_dtype, job.groups)
     inside = set().union(*(tables.below(i) for i in hooked if i))
     for i in hooked:
-        hooks.attach(instances[i], i, with_node=i != 0 or bool(tables.below(0) - inside),
-                     group=next((g for g in job.groups if i in g), None))
+        hooks.attach(instances[i], i, with_node=i != 0 or bool(tables.below(0) - inside))
     parameters = [p for _, p in shells.named_parameters()]
     for i, p in enumerate(parameters):
         if p.requires_grad:

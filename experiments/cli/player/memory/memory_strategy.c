@@ -13,8 +13,8 @@
 
 enum { ITERATIONS = 2 };
 
-/* What whoever runs the written code has to bring, or would run differently, as words of the file.
- * NULL: out of memory. */
+/* Returns the keys that a training script sets beside written code, with their values as a file
+ * has them. NULL: out of memory. The caller releases the object. */
 static json_t *settings_json(const struct tsr_settings *s)
 {
     json_t *all = json_object();

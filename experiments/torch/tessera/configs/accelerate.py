@@ -7,19 +7,19 @@ import re
 from .. import start
 from ..errors import Refused
 from . import deepspeed
-from .common import Sections, document, gpus, place, traced
+from .common import Sections, document, gpus, place, quoted, traced
 
 # Of `fsdp_sharding_strategy`, which may be a number: whether parameters are freed after forward, and whether nodes are replicas.
 SHARDING = {"FULL_SHARD": (True, False), "SHARD_GRAD_OP": (False, False), "HYBRID_SHARD": (True, True),
             "HYBRID_SHARD_ZERO2": (False, True)}
-NUMBERS = {1: "FULL_SHARD", 2: "SHARD_GRAD_OP", 4: "HYBRID_SHARD", 5: "HYBRID_SHARD_ZERO2"}
+NUMBERS = {"1": "FULL_SHARD", "2": "SHARD_GRAD_OP", "4": "HYBRID_SHARD", "5": "HYBRID_SHARD_ZERO2"}
 PREFETCH = {"BACKWARD_PRE": "backward_pre", "BACKWARD_POST": "backward_post", "NO_PREFETCH": "none"}
 DTYPES = {"no": "none", "bf16": "bf16", "fp16": "fp16"}
 # What changes neither time nor memory of a step.
 ELSEWHERE = {"compute_environment", "debug", "enable_cpu_affinity", "gpu_ids", "machine_rank", "main_process_ip", "main_process_port",
-             "main_training_function", "mpirun_config", "rdzv_backend", "same_network", "use_cpu"}
+             "main_training_function", "mpirun_config", "rdzv_backend", "same_network"}
 IGNORED = {"fsdp_config": {"fsdp_cpu_ram_efficient_loading", "fsdp_state_dict_type", "fsdp_sync_module_states"}}
-WRAPPED = '''"""{function} of {file}, with its forward as Accelerate makes it: under autocast, its output in float32."""
+WRAPPED = '''"""A function's model with its forward as Accelerate makes it: under autocast, its output in float32."""
 import os
 
 from tessera.configs import prepared
@@ -35,14 +35,15 @@ def accelerate(path, target, cluster, batch=None, seq=None):
     kind = s.take("", "distributed_type", "NO", ["FSDP", "MULTI_GPU", "DEEPSPEED"])
     for part in ("fsdp_config", "parallelism_config", "deepspeed_config", "dynamo_config", "fp8_config"):
         if not isinstance(s.document.setdefault(part, {}), dict):
-            s.refuse("", part, repr(s.document[part]), "a table")
+            s.refuse("", part, quoted(s.document[part]), "a table")
     if s.document["dynamo_config"].get("dynamo_backend", "NO") != "NO":
-        s.refuse("dynamo_config", "dynamo_backend", s.document["dynamo_config"]["dynamo_backend"],
+        s.refuse("dynamo_config", "dynamo_backend", quoted(s.document["dynamo_config"]["dynamo_backend"]),
                  "NO: a compiled model cannot be traced")
     s.document.pop("dynamo_config")
     if s.document.get("mixed_precision") is False:   # an unquoted no is a Boolean in YAML
         s.document["mixed_precision"] = "no"
     dtype = s.take("", "mixed_precision", "no", DTYPES)
+    s.take("", "use_cpu", False, [False])
     world = ranks(s, cluster)
     if kind == "DEEPSPEED":
         return deepspeed.of_accelerate(s, target, cluster, batch, seq, world, dtype, is_ignored)
@@ -102,7 +103,7 @@ def classes(s, groups):
     if policy == "NO_WRAP":
         return []
     if named is not None and not isinstance(named, str):
-        s.refuse("fsdp_config", "fsdp_transformer_layer_cls_to_wrap", repr(named), "names of classes, separated by commas")
+        s.refuse("fsdp_config", "fsdp_transformer_layer_cls_to_wrap", quoted(named), "names of classes, separated by commas")
     wanted = [name.strip() for name in named.split(",")] if named else groups["no_split"]
     known = {kind for _, kind in groups["modules"]}
     for name in wanted:
@@ -144,7 +145,8 @@ def sharding(s, keys):
     value = s.document["fsdp_config"].pop("fsdp_sharding_strategy", None)
     older = s.document["fsdp_config"].pop("fsdp_reshard_after_forward", None)   # Accelerate's newer name of the same
     value = older if value is None and isinstance(older, (str, int)) and not isinstance(older, bool) else value
-    value = "FULL_SHARD" if value is None else NUMBERS.get(int(value), value) if str(value).isdigit() else value
+    value = "FULL_SHARD" if value is None else str(value)
+    value = NUMBERS.get(value, value)
     if value not in SHARDING:
         s.refuse("fsdp_config", "fsdp_sharding_strategy", value, ", ".join(SHARDING))
     keep, hybrid = SHARDING[value]
@@ -165,8 +167,8 @@ def sharding(s, keys):
 def checkpoint(s, keys, version):
     s.take("fsdp_config", "fsdp_activation_checkpointing_offload", False, [False])
     active = s.document["fsdp_config"].pop("fsdp_activation_checkpointing", False)
-    if active not in (True, False):
-        s.refuse("fsdp_config", "fsdp_activation_checkpointing", repr(active), "true or false")
+    if not isinstance(active, bool):
+        s.refuse("fsdp_config", "fsdp_activation_checkpointing", quoted(active), "true or false")
     if active and version == 2:
         s.refuse("fsdp_config", "fsdp_activation_checkpointing", "true beside fsdp_version 2, whose hooks Accelerate puts inside of the "
                  "checkpoint, which no trace has", "false, and model.gradient_checkpointing_enable() in the function")

@@ -2,11 +2,15 @@
 
 import json
 import os
+import reprlib
 import shlex
 import tempfile
 
-from .. import api, program
+from .. import api, output, program
 from ..errors import Refused
+
+
+MOST_BYTES = 1 << 20   # of a configuration
 
 
 class Config:
@@ -22,10 +26,7 @@ class Config:
         keys = {**self.keys, "strategies": {self.name: {}}}
         folder = os.path.dirname(path)
         for name, content in [*self.files.items(), (os.path.basename(path), f"{json.dumps(keys, indent=1)}\n".encode())]:
-            name = os.path.join(folder, name)
-            with open(f"{name}.tmp", "wb") as f:
-                f.write(content)
-            os.replace(f"{name}.tmp", name)
+            output.write(os.path.join(folder, name), content)
 
     def costs(self, path):
         """The row of `tessera compare` of the saved file."""
@@ -54,7 +55,7 @@ class Sections:
         return self.place.format(section, key) if section and key else section or key
 
     def refuse(self, section, key, found, allowed):
-        raise Refused(f"{self.path}: {self.named(section, key)}: found {found}; allowed: {allowed}")
+        raise Refused(f"{self.path}: {shown(self.named(section, key))}: found {shown(found)}; allowed: {allowed}")
 
     def take(self, section, key, default, allowed, ours=None):
         """The value, which must be one of `allowed` or, if that is a type, of it; noted as `ours(value)`."""
@@ -63,7 +64,7 @@ class Sections:
         if not fits(value, allowed):
             words = {int: "an integer", bool: "true or false", str: "a text", dict: "a table", list: "a list"}.get(allowed) \
                 if isinstance(allowed, type) else ", ".join(map(str, allowed))
-            self.refuse(section, key, repr(value), words)
+            self.refuse(section, key, quoted(value), words)
         if ours:
             self.known.append((self.named(section, key), value, ours(value)))
         return value
@@ -74,8 +75,20 @@ class Sections:
                 for key, value in (table.items() if isinstance(table, dict) else [("", table)])]
         for section, key, value in left:
             if not is_ignored(section, key):
-                raise Refused(f"{self.path}: {self.named(section, key)}: found {value!r}, which is not known; allowed: no such key")
-        return [(self.named(section, key), value) for section, key, value in left]
+                raise Refused(f"{self.path}: {shown(self.named(section, key))}: found {quoted(value)}, which is not known; allowed: no "
+                              "such key")
+        return [(shown(self.named(section, key)), value) for section, key, value in left]
+
+
+def quoted(value):
+    """A value of the file, which may be deep or long, in some letters."""
+    return reprlib.repr(value)
+
+
+def shown(text):
+    """A text of the file without what moves a terminal's cursor, in one line."""
+    text = "".join(c if c.isprintable() else "?" for c in str(text))
+    return text if len(text) <= 200 else text[:197] + "..."
 
 
 def fits(value, allowed):
@@ -88,15 +101,18 @@ def document(path):
     """A file in YAML or JSON, whose outermost value is a table."""
     with open(path, encoding="utf-8") as f:
         try:
-            text = f.read()
+            text = f.read(MOST_BYTES + 1)
         except UnicodeDecodeError as error:
             raise Refused(f"{path}: {error}") from None
+    if len(text) > MOST_BYTES:
+        raise Refused(f"{path}: found more than {MOST_BYTES} bytes; allowed: a configuration")
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = yaml(path, text)
-    if not isinstance(found, dict):
-        raise Refused(f"{path}: found {type(found).__name__}; allowed: a table of keys")
+    if not isinstance(found, dict) or not all(isinstance(key, str) for table in [found, *found.values()] if isinstance(table, dict)
+                                              for key in table):
+        raise Refused(f"{path}: found {quoted(found)}; allowed: a table whose keys are names")
     return found
 
 
@@ -107,22 +123,28 @@ def yaml(path, text):
         raise Refused(f"{path}: is no JSON, and YAML is read by PyYAML; install it: pip install pyyaml") from None
     try:
         return reader.safe_load(text)
-    except (reader.YAMLError, RecursionError) as error:
-        raise Refused(f"{path}: " + " ".join(str(error).split())) from None
+    except (reader.YAMLError, RecursionError, ValueError) as error:
+        raise Refused(f"{path}: {shown(' '.join(str(error).split()))}") from None
 
 
 def traced(s, keys, model, left, batch=None, seq=None, notes=()):
     """The configuration with a trace of its model; the file that the model is made by is written first."""
     target, text = model
-    files = {}
     if text:
-        with open(target.rpartition(":")[0], "w", encoding="utf-8") as f:
-            f.write(text)
+        replace_own(target.rpartition(":")[0], text)
     trace = api.trace(target, dtype=keys["precision"]["param"], batch=batch, seq=seq, checkpoint=keys.get("checkpoint", "none"),
                       wrap=wrapped(keys), output=keys["precision"].get("output", "none"))
-    name = os.path.splitext(os.path.basename(s.path))[0] + ".trace"
-    files[name] = trace.packed
-    return Config(s.path, {"model": {"trace": name}, **keys}, s.known, left, files, notes)
+    name = os.path.splitext(os.path.basename(s.path))[0] + ".tessera.trace"
+    return Config(s.path, {"model": {"trace": name}, **keys}, s.known, left, {name: trace.packed}, notes)
+
+
+def replace_own(path, text):
+    """Writes a file that begins as `text` does, unless there is another one of that name."""
+    if os.path.exists(path):
+        with open(path, encoding="utf-8", errors="replace") as f:
+            if f.readline() != text.partition("\n")[0] + "\n":
+                raise Refused(f"{path}: is not a file that was written here; allowed: no such file, it is to be the prepared model's")
+    output.write(path, text.encode())
 
 
 def wrapped(keys):
@@ -158,7 +180,7 @@ def report(config, path):
     for theirs, value, ours in config.known:
         yield f"  {f'{theirs} = {value}':{wide}}  {ours}"
     if config.ignored:
-        yield "Not read, for no step depends on it: " + ", ".join(theirs for theirs, _ in config.ignored)
+        yield "Not read, since nothing that is simulated depends on it: " + ", ".join(theirs for theirs, _ in config.ignored)
     for note in config.notes:
         yield f"Note: {note}"
     row = config.costs(path)

@@ -1,11 +1,10 @@
 """DeepSpeed's `ds_config.json`. DeepSpeed is not simulated: a stage is read as what PyTorch has in its place."""
 
-from .common import Sections, document, gpus, place, traced
+from .common import Sections, document, gpus, place, quoted, traced
 
 # Stage 3 shards parameters, 2 gradients and states only, 0 nothing. PyTorch has no stage 1, which shards states alone.
 STAGES = {3: {"reshard_after_forward": True}, 2: {"reshard_after_forward": False}, 0: {"api": "ddp"}}
-IGNORED = {"": {"steps_per_print", "wall_clock_breakdown", "dump_state", "zero_allow_untested_optimizer",
-                "gradient_clipping"},
+IGNORED = {"": {"steps_per_print", "wall_clock_breakdown", "dump_state", "zero_allow_untested_optimizer"},
            "scheduler": None, "tensorboard": None, "wandb": None, "csv_monitor": None, "comms_logger": None, "checkpoint": None,
            "data_types": None, "aio": None, "flops_profiler": None,
            "bf16": None, "fp16": None,
@@ -35,15 +34,15 @@ def of_accelerate(outer, target, cluster, batch, seq, world, dtype, is_outer_ign
     if isinstance(file, str):
         s = Sections(file, document(file), "{}.{}")
     elif file is not None:
-        outer.refuse("deepspeed_config", "deepspeed_config_file", repr(file), "a path")
+        outer.refuse("deepspeed_config", "deepspeed_config_file", quoted(file), "a path")
     else:
         zero = {"stage": inner.pop("zero_stage", 2)}
         zero |= {f"offload_{kind}": {"device": inner.pop(f"offload_{kind}_device", "none")} for kind in ("optimizer", "param")}
-        s = Sections(outer.path, {"zero_optimization": zero, "gradient_accumulation_steps": inner.pop("gradient_accumulation_steps", 1)},
+        s = Sections(outer.path, {"zero_optimization": zero, "gradient_accumulation_steps": inner.pop("gradient_accumulation_steps", 1),
+                                 "gradient_clipping": inner.pop("gradient_clipping", 0)},
                      "deepspeed_config.{}.{}")
-    inner.pop("gradient_clipping", None)
     if inner:
-        outer.refuse("deepspeed_config", next(iter(inner)), repr(next(iter(inner.values()))) + ", which is not known", "no such key")
+        outer.refuse("deepspeed_config", next(iter(inner)), quoted(next(iter(inner.values()))) + ", which is not known", "no such key")
     found = read(s, target, cluster, batch, seq, world, dtype)
     found.path, found.known, found.ignored = outer.path, outer.known + found.known, outer.rest(is_outer_ignored) + found.ignored
     return found
@@ -52,7 +51,7 @@ def of_accelerate(outer, target, cluster, batch, seq, world, dtype, is_outer_ign
 def read(s, target, cluster, batch, seq, world, dtype):
     for part in ("zero_optimization", "bf16", "fp16", "optimizer", "activation_checkpointing"):
         if not isinstance(s.document.setdefault(part, {}), dict):
-            s.refuse("", part, repr(s.document[part]), "a table")
+            s.refuse("", part, quoted(s.document[part]), "a table")
     stage = s.take("zero_optimization", "stage", 0, [0, 2, 3])
     param = halved(s, dtype)
     if param != "none" and not stage:
@@ -65,6 +64,7 @@ def read(s, target, cluster, batch, seq, world, dtype):
     offload(s, keys, stage)
     batch = sizes(s, keys, world, batch)
     optimizer(s, keys)
+    clipping(s, keys)
     s.document.pop("activation_checkpointing")   # it configures what the model's own code calls
     return traced(s, keys, (target, None), s.rest(is_ignored), batch, seq, [NOTE.format(api, stage)])
 
@@ -74,7 +74,7 @@ def halved(s, dtype):
     found = {name: s.document[name].pop("enabled", False) for name in ("bf16", "fp16")}
     for name, value in found.items():
         if value not in (True, False, "auto"):
-            s.refuse(name, "enabled", repr(value), "true, false, auto")
+            s.refuse(name, "enabled", quoted(value), "true, false, auto")
     if found["bf16"] is True and found["fp16"] is True:
         s.refuse("fp16", "enabled", "true beside bf16.enabled", "one of both")
     chosen = next((name for name, value in found.items() if value is True), None)
@@ -91,7 +91,7 @@ def offload(s, keys, stage):
         part = s.document["zero_optimization"].pop(f"offload_{kind}", None) or {}
         device = part.get("device", "none") if isinstance(part, dict) else part
         if device not in ("none", "cpu"):
-            s.refuse("zero_optimization", f"offload_{kind}", repr(device), "a table whose device is none or cpu")
+            s.refuse("zero_optimization", f"offload_{kind}", quoted(device), "a table whose device is none or cpu")
         devices.append(device)
     if devices == ["none", "cpu"] or (devices == ["cpu", "none"] and stage == 3) or ("cpu" in devices and not stage):
         s.refuse("zero_optimization", "offload_optimizer", f"{devices[0]}, with offload_param {devices[1]}",
@@ -109,7 +109,7 @@ def sizes(s, keys, world, batch):
             s.document.pop(key, None)
             return None
         if s.take("", key, None, int) < 1:
-            s.refuse("", key, value, "1 and more, or auto")
+            s.refuse("", key, quoted(value), "1 and more, or auto")
         return value
     steps, each, whole = (number(key) for key in ("gradient_accumulation_steps", "train_micro_batch_size_per_gpu", "train_batch_size"))
     each, whole = batch or each, None if batch else whole
@@ -130,10 +130,18 @@ def sizes(s, keys, world, batch):
 def optimizer(s, keys):
     kind = s.document["optimizer"].get("type", "AdamW")
     if kind not in ("AdamW", "Adam"):
-        s.refuse("optimizer", "type", repr(kind), "AdamW, Adam")
+        s.refuse("optimizer", "type", quoted(kind), "AdamW, Adam")
     s.known.append((s.named("optimizer", "type"), kind, "optimizer: adamw, fused"))
     keys["optimizer"] = {"name": "adamw", "variant": "fused"}
     s.document.pop("optimizer")
+
+
+def clipping(s, keys):
+    value = s.document.pop("gradient_clipping", 0)
+    if value != "auto" and (isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf")):
+        s.refuse("", "gradient_clipping", quoted(value), "a number from 0, or auto, which is the trainer's 1.0")
+    keys["clip"] = bool(value)
+    s.known.append(("gradient_clipping", value, f"clip: {str(keys['clip']).lower()}"))
 
 
 def is_ignored(section, key):

@@ -1,7 +1,7 @@
 """torchtitan's `train.toml`."""
 
 from ..errors import Refused
-from .common import Config, Sections, gpus, place
+from .common import Config, Sections, gpus, place, shown
 
 # torchtitan's models that are built in.
 TORCHTITAN_MODELS = {("llama3", "8B"): "llama-3.1-8b", ("llama3", "70B"): "llama-3.1-70b", ("llama3", "405B"): "llama-3.1-405b"}
@@ -25,8 +25,8 @@ def toml(path):
     with open(path, "rb") as f:
         try:
             return tomllib.load(f)
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise Refused(f"{path}: {error}") from None
+        except (ValueError, RecursionError) as error:   # among them those of the decoders
+            raise Refused(f"{path}: {shown(error)}") from None
 
 
 def torchtitan(path, cluster):
