@@ -5,9 +5,7 @@
  * there, strictly in index order, on a stream of its own. After the first synced backward the
  * buckets are rebuilt in the order in which gradients became ready.
  *
- * Mixed precision: the forward computes with copies in the param dtype, which live from the root's
- * pre-forward to the end of backward; buckets have the reduce dtype; gradients end in the
- * parameter's own dtype.
+ * DDP's own mixed precision has its own file, reducer_mixed.c.
  */
 #include "engine/ddp/reducer.h"
 
@@ -17,11 +15,21 @@
 #include "engine/ddp/bucket.h"
 
 /* ---- bucket assignment ----------------------------------------------------------------------- */
+bool tsr__reducer_is_mixed(const struct tsr_reducer *r)
+{
+    return r->options.mp.param != TSR_DTYPE_NONE;
+}
+
 tsr_dtype tsr__bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p)
+{
+    return tsr__reducer_is_mixed(r) ? r->options.mp.param : tsr__reduce_dtype(r, p);
+}
+
+tsr_dtype tsr__reduce_dtype(const struct tsr_reducer *r, const struct tsr_param *p)
 {
     if (r->options.mp.reduce != TSR_DTYPE_NONE)
         return r->options.mp.reduce;
-    return r->options.mp.param != TSR_DTYPE_NONE ? r->options.mp.param : p->dtype;
+    return tsr__reducer_is_mixed(r) ? r->options.mp.param : p->dtype;
 }
 
 struct assignment {
@@ -52,8 +60,9 @@ static void add_bucket(struct assignment *a, struct tsr_param *const *params, co
     TSR__ARENA_PUSH(a->e, a->buckets, a->n, a->cap, b);
 }
 
-/* The rule of bucket.c over parameters. initial: sorted by smallest parameter, then reversed, so
- * that those defined last are reduced first. */
+/* The rule of bucket.c over parameters, whose own dtypes count, not that of the computation.
+ * initial: sorted by smallest parameter, then reversed, so that those defined last are reduced
+ * first. */
 static void assign(struct assignment *a, struct tsr_param *const *params, size_t n,
                    const uint64_t *limits, size_t n_limits, bool initial)
 {
@@ -64,7 +73,8 @@ static void assign(struct assignment *a, struct tsr_param *const *params, size_t
         return;
     }
     for (size_t i = 0; i < n; i++) {
-        items[i].dtype = tsr__bucket_dtype(a->r, params[i]);
+        items[i].dtype =
+            tsr__reducer_is_mixed(a->r) ? params[i]->dtype : tsr__bucket_dtype(a->r, params[i]);
         items[i].bytes = params[i]->numel * tsr_dtype_bytes(items[i].dtype);
     }
     tsr_status status = tsr_bucket_assign(items, n, limits, n_limits, &plan);
@@ -80,8 +90,11 @@ static void assign(struct assignment *a, struct tsr_param *const *params, size_t
 
 static void release_buffers(struct tsr_engine *e, struct tsr_reducer *r)
 {
-    for (size_t i = 0; i < r->n_buckets; i++)
+    for (size_t i = 0; i < r->n_buckets; i++) {
+        tsr__storage_release(e, &r->buckets[i].stale);
         tsr__storage_release(e, &r->buckets[i].buffer);
+        tsr__storage_release(e, &r->buckets[i].reduced);
+    }
 }
 
 static void install(struct tsr_engine *e, struct tsr_reducer *r, const struct assignment *a)
@@ -116,7 +129,7 @@ static void initial_buckets(struct tsr_engine *e, struct tsr_reducer *r)
 struct collect {
     struct tsr_engine *e;
     struct tsr_reducer *r;
-    size_t cap, cap_delayed, cap_frozen;
+    size_t cap, cap_delayed, cap_mixed;
     bool *seen;
 };
 
@@ -167,11 +180,10 @@ static bool collect(void *user, struct tsr_module *m)
         if (c->seen[p->id] || p->fsdp || p->ignored)
             continue;
         c->seen[p->id] = true;
-        if (!p->requires_grad) {
-            if (!TSR__ARENA_PUSH(c->e, c->r->frozen, c->r->n_frozen, c->cap_frozen, p))
-                return false;
+        if (!TSR__ARENA_PUSH(c->e, c->r->mixed, c->r->n_mixed, c->cap_mixed, p))
+            return false;
+        if (!p->requires_grad)
             continue;
-        }
         if (o->delayed_after && !strcmp(o->delayed_after, p->fqn))
             c->r->delayed_after = p;
         if (matches(o->delayed, o->n_delayed, p->fqn)) {
@@ -238,6 +250,9 @@ static tsr_status check_ddp(const struct tsr_engine *e, const struct tsr_ddp_opt
     if (o && (o->n_delayed > 0) != (o->delayed_after != NULL))
         return tsr_fail(TSR_EVALUE, "delay_all_reduce_named_params and param_to_hook_all_reduce "
                                     "need to be set at the same time");
+    if (o && o->n_delayed > 0 && o->mp.param != TSR_DTYPE_NONE)
+        return tsr_fail(TSR_EUNSUPPORTED,
+                        "a delayed all-reduce beside DDP's mixed precision is not modelled");
     return TSR_OK;
 }
 
@@ -266,7 +281,7 @@ tsr_status tsr_ddp_register_comm_hook(struct tsr_engine *e, enum tsr_ddp_hook ho
     struct tsr_reducer *r = e->reducer;
     if (!r)
         return tsr_fail(TSR_EATTRIBUTE, "the model has no attribute 'register_comm_hook'");
-    if (r->has_hook)
+    if (r->has_hook || tsr__reducer_is_mixed(r))
         return tsr_fail(TSR_ERUNTIME, "register_comm_hook can only be called once");
     if ((hook == TSR_DDP_HOOK_USER) != (fn != NULL))
         return tsr_fail(TSR_EVALUE, "register_comm_hook: a function goes with TSR_DDP_HOOK_USER");
@@ -309,22 +324,44 @@ static void broadcast_params(struct tsr_engine *e, uint16_t comm, struct tsr_par
     }
 }
 
+/* The reducer makes its buckets before mixed precision tells it the dtype of gradients, and makes
+ * them again then: the first ones stay, as views into them do. */
+static void make_buffer(struct tsr_engine *e, const struct tsr_reducer *r, struct bucket *b)
+{
+    tsr_dtype dtype = b->params[0]->dtype;
+    uint64_t bytes = b->numel * tsr_dtype_bytes(dtype);
+    if (tsr__reducer_is_mixed(r) && dtype != r->options.mp.param)
+        b->stale = tsr__storage_new(e, bytes, TSR_CAT_REDUCE_SCATTER);
+    else
+        b->buffer = tsr__storage_new(e, b->bytes, TSR_CAT_REDUCE_SCATTER);
+}
+
 void tsr__reducer_init_params(struct tsr_engine *e)
 {
     struct tsr_reducer *r = e->reducer;
     broadcast_params(e, r->comm, r->params, r->n_params);
     broadcast_params(e, r->comm, r->delayed, r->n_delayed);
     for (size_t i = 0; i < r->n_buckets; i++)
-        r->buckets[i].buffer = tsr__storage_new(e, r->buckets[i].bytes, TSR_CAT_REDUCE_SCATTER);
+        make_buffer(e, r, &r->buckets[i]);
     if (r->n_delayed > 0)
         r->delayed_buffer = tsr__storage_new(e, r->delayed_bytes, TSR_CAT_REDUCE_SCATTER);
     if (r->options.find_unused || r->options.static_graph)
         r->used_map = tsr__storage_new(e, 4 * r->n_params, TSR_CAT_REDUCE_SCATTER);
-    if (r->options.mp.param != TSR_DTYPE_NONE)
+    if (tsr__reducer_is_mixed(r))
         tsr__reducer_make_handles(e, r);
 }
 
 /* ---- forward --------------------------------------------------------------------------------- */
+/* All ranks take the order of the first one (sync_bucket_indices): for a moment its indices, and
+ * how many a bucket has, lie on the device. What is broadcast is not in the program. */
+static void share_order(struct tsr_engine *e, const struct tsr_reducer *r, size_t n_buckets)
+{
+    struct tsr_storage *indices = tsr__storage_new(e, 4 * (r->n_params + 1), TSR_CAT_TEMP);
+    struct tsr_storage *sizes = tsr__storage_new(e, 4 * n_buckets, TSR_CAT_TEMP);
+    tsr__storage_release(e, &sizes);
+    tsr__storage_release(e, &indices);
+}
+
 /* Rebuilds the buckets once, in the order in which gradients became ready; in a static graph one
  * backward later, and parameters that it does not use come last (R208). */
 static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
@@ -339,6 +376,7 @@ static void rebuild(struct tsr_engine *e, struct tsr_reducer *r)
         return;
     struct assignment a = {.e = e, .r = r};
     assign(&a, r->ready_order, r->n_ready, r->caps, r->n_caps, false);
+    share_order(e, r, a.n);
     install(e, r, &a);
     r->rebuilt = true;
 }
@@ -359,24 +397,33 @@ static void check_finished(struct tsr_engine *e, const struct tsr_reducer *r)
         }
 }
 
+void tsr__reducer_prepare(struct tsr_engine *e)
+{
+    struct tsr_reducer *r = e->reducer;
+    if (!e->grad_enabled)
+        return;
+    check_finished(e, r);
+    if (r->sync)
+        rebuild(e, r);
+    tsr__reducer_attach_delayed(e, r);
+}
+
 static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m,
                                       struct tsr_tensor *in)
 {
     struct tsr_reducer *r = e->reducer;
     (void)m;
-    if (e->grad_enabled)
-        check_finished(e, r);
-    if (e->grad_enabled && r->sync)
-        rebuild(e, r);
-    if (e->grad_enabled)
-        tsr__reducer_attach_delayed(e, r);
-    tsr__reducer_cast(e, r);
-    tsr_dtype dtype = r->options.mp.param;
-    if (dtype == TSR_DTYPE_NONE || !in || !tsr_dtype_is_float((tsr_dtype)in->dtype))
+    if (!e->traced) /* whose inputs were cast before the root's mark */
+        tsr__reducer_prepare(e);
+    if (!tsr__reducer_is_mixed(r))
         return in;
-    struct tsr_tensor *out = tsr_op_cast(e, in, dtype);
-    tsr_release(e, in);
-    return out;
+    if (in && tsr_dtype_is_float((tsr_dtype)in->dtype)) {
+        struct tsr_tensor *as_given = in;
+        in = tsr_op_cast(e, as_given, r->options.mp.param);
+        tsr_release(e, as_given);
+    }
+    tsr__reducer_copy_params(e, r);
+    return in;
 }
 
 /* ---- the call -------------------------------------------------------------------------------- */
@@ -401,6 +448,8 @@ tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
     e->tree.root->hooks = &hooks;
     e->tree.n_wrapped++;
     e->autograd.observer = &tsr__reducer_observer;
+    if (tsr__reducer_is_mixed(r))
+        tsr__reducer_mix(e, r);
     if (r->n_params > 0)
         initial_buckets(e, r);
     /* what only the construction reads is borrowed from the caller */

@@ -1,5 +1,5 @@
 /* reducer.h: the bucketed replicate's reducer: its buckets and what it knows of each parameter,
- * shared by reducer.c (buckets, forward), reducer_mixed.c (computation in another dtype) and
+ * shared by reducer.c (buckets, forward), reducer_mixed.c (DDP's own mixed precision) and
  * reducer_backward.c (readiness, all-reduces, hooks).
  * Private to engine/.
  */
@@ -13,13 +13,16 @@
 /* Gradients that travel together.
  *
  * Invariant: `waiting` is the number of its parameters that are not ready in the running backward;
- * `buffer` is made once and serves every backward until buckets are rebuilt. */
+ * `buffer` is made once and serves every backward until buckets are rebuilt. The last three are of
+ * mixed precision: `stale` is what PyTorch made for gradients of the parameters' dtype and holds
+ * until it rebuilds; `cast`, this backward's gradients in the dtype of the reduction, becomes
+ * `reduced` with its end, which stays until the next one ends. */
 struct bucket {
     size_t n, waiting;
     struct tsr_param **params;
     uint64_t *offsets; /* bytes into the buffer */
     uint64_t numel, bytes;
-    struct tsr_storage *buffer;
+    struct tsr_storage *buffer, *stale, *cast, *reduced;
     uint32_t event; /* of the running all-reduce */
     bool launched;
 };
@@ -58,25 +61,45 @@ struct tsr_reducer {
     tsr_all_reduce_hook user_hook;
     void *user;
     size_t n_device_ids; /* 1 if device_id names a device, else 0 (R217) */
-    size_t n_frozen;     /* they take part in nothing, but compute in the same dtype */
-    struct tsr_param **frozen;
+    size_t n_mixed;      /* what mixed precision copies: frozen ones, too; definition order */
+    struct tsr_param **mixed;
     size_t n_delayed; /* parameters whose gradients are reduced together, after the hook's (5.3) */
     struct tsr_param **delayed, *delayed_after;
     struct tsr_storage *delayed_buffer;
     uint64_t delayed_bytes;
-    uint32_t delayed_event;       /* 0: not running */
-    struct tsr_storage *used_map; /* which parameters a rank used: find_unused, static_graph */
+    uint32_t delayed_event;            /* 0: not running */
+    struct tsr_storage *used_map;      /* which parameters a rank used: find_unused, static_graph */
+    uint16_t mp_stream, upcast_stream; /* mixed precision: copies of parameters; what ends as f32 */
+    uint32_t *copied;  /* by module: the event after the copies of its parameters; 0: waited for */
+    bool holds_copies; /* of parameters: from a forward to the end of a backward that reduces */
 };
 
 extern const struct tsr_backward_observer tsr__reducer_observer;
 /* After the parameters got their values: the root rank's are broadcast. */
 void tsr__reducer_init_params(struct tsr_engine *e);
-/* reducer_mixed.c: parameters of another dtype than that of the computation get a handle in it,
- * whose storage comes and goes; in forward they are cast, with the gradients that they have. */
+bool tsr__reducer_is_mixed(const struct tsr_reducer *r);
+
+/* reducer_mixed.c: what happens in mixed precision only. Construction: streams and hooks; then
+ * handles of parameters in the dtype of the computation, whose storage comes and goes. */
+void tsr__reducer_mix(struct tsr_engine *e, struct tsr_reducer *r);
 void tsr__reducer_make_handles(struct tsr_engine *e, struct tsr_reducer *r);
-void tsr__reducer_cast(struct tsr_engine *e, struct tsr_reducer *r);
-/* Dtype in which a parameter's gradient travels. */
+/* Root's pre-forward: parameters are copied, with the gradients that they have. */
+void tsr__reducer_copy_params(struct tsr_engine *e, struct tsr_reducer *r);
+/* Backward: a full bucket in the dtype of the reduction; a reduced one's gradients in that of the
+ * optimizer, the copies of its parameters freed; the end of it all. */
+void tsr__reducer_cast_bucket(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b);
+void tsr__reducer_upcast(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b);
+void tsr__reducer_end_upcast(struct tsr_engine *e, struct tsr_reducer *r);
+
+/* Dtypes of a parameter's gradient in its bucket, and as it travels. */
 tsr_dtype tsr__bucket_dtype(const struct tsr_reducer *r, const struct tsr_param *p);
+tsr_dtype tsr__reduce_dtype(const struct tsr_reducer *r, const struct tsr_param *p);
+/* reducer_backward.c: what waits for an event, what follows a stream, a sum that becomes a mean. */
+void tsr__reducer_wait(struct tsr_engine *e, uint32_t event);
+void tsr__reducer_order(struct tsr_engine *e, uint16_t from, uint16_t to, uint32_t event);
+void tsr__reducer_divide(struct tsr_engine *e, struct tsr_storage *buffer, tsr_dtype dtype);
+/* Before a forward: buckets are rebuilt, and delayed gradients attached. */
+void tsr__reducer_prepare(struct tsr_engine *e);
 /* Forward: delayed gradients become views of their buffer again, zeroed. */
 void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r);
 

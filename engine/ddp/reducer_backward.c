@@ -17,7 +17,7 @@ static void emit_all_reduce(struct tsr_engine *e, struct tsr_reducer *r, struct 
     tsr__emit(e, &reduce);
 }
 
-static void emit_divide(struct tsr_engine *e, struct tsr_storage *buffer, tsr_dtype dtype)
+void tsr__reducer_divide(struct tsr_engine *e, struct tsr_storage *buffer, tsr_dtype dtype)
 {
     tsr__operand_storage(e, buffer, TSR_READ_WRITE, dtype);
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
@@ -41,7 +41,7 @@ static void compressed(struct tsr_engine *e, struct tsr_reducer *r, struct bucke
     tsr__operand_storage(e, b->buffer, TSR_READ, dtype);
     tsr__operand_storage(e, small, TSR_WRITE, half);
     tsr__emit_copy(e, half, b->bytes, small->bytes, "compress");
-    emit_divide(e, small, half);
+    tsr__reducer_divide(e, small, half);
     emit_all_reduce(e, r, small, half);
     tsr__operand_storage(e, small, TSR_READ, half);
     tsr__operand_storage(e, b->buffer, TSR_WRITE, dtype);
@@ -54,7 +54,7 @@ static void run_hook(struct tsr_engine *e, struct tsr_reducer *r, struct bucket 
     tsr_dtype dtype = tsr__bucket_dtype(r, b->params[0]);
     switch (r->hook) {
     case TSR_DDP_HOOK_ALLREDUCE:
-        emit_divide(e, b->buffer, dtype);
+        tsr__reducer_divide(e, b->buffer, dtype);
         emit_all_reduce(e, r, b->buffer, dtype);
         break;
     case TSR_DDP_HOOK_FP16_COMPRESS:
@@ -76,7 +76,7 @@ static void run_hook(struct tsr_engine *e, struct tsr_reducer *r, struct bucket 
     }
 }
 
-static void order(struct tsr_engine *e, uint16_t from, uint16_t to, uint32_t event)
+void tsr__reducer_order(struct tsr_engine *e, uint16_t from, uint16_t to, uint32_t event)
 {
     struct tsr_instr record = {
         .kind = TSR_RECORD, .stream = from, .comm = UINT16_MAX, .event = event};
@@ -89,16 +89,20 @@ static void order(struct tsr_engine *e, uint16_t from, uint16_t to, uint32_t eve
 static void launch(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b)
 {
     uint16_t compute = e->stream;
-    order(e, compute, r->stream, tsr__new_event(e));
+    if (tsr__reducer_is_mixed(r))
+        tsr__reducer_cast_bucket(e, r, b);
+    tsr__reducer_order(e, compute, r->stream, tsr__new_event(e));
     e->stream = r->stream;
     if (r->has_hook)
         run_hook(e, r, b);
     else
-        emit_all_reduce(e, r, b->buffer, tsr__bucket_dtype(r, b->params[0]));
+        emit_all_reduce(e, r, b->cast ? b->cast : b->buffer, tsr__reduce_dtype(r, b->params[0]));
     e->stream = compute;
     b->event = tsr__new_event(e);
-    order(e, r->stream, r->stream, b->event);
+    tsr__reducer_order(e, r->stream, r->stream, b->event);
     b->launched = true;
+    if (tsr__reducer_is_mixed(r))
+        tsr__reducer_upcast(e, r, b);
 }
 
 static bool all_unused(const struct tsr_reducer *r, const struct bucket *b)
@@ -129,12 +133,14 @@ static void launch_ready(struct tsr_engine *e, struct tsr_reducer *r)
 static void emit_to_bucket(struct tsr_engine *e, const struct tsr_reducer *r,
                            const struct tsr_tensor *grad, uint64_t bytes, tsr_dtype dtype)
 {
+    bool is_hooked = r->has_hook || tsr__reducer_is_mixed(r);
+    double scale = is_hooked ? 1 : 1.0 / e->emit.comms[r->comm].size;
     struct tsr_work work = {.op = TSR_OP_POINTWISE,
                             .dtype = (uint8_t)dtype,
                             .name = "grad_to_bucket",
                             .bytes_read = grad ? tsr__tensor_bytes(grad) : 0,
                             .bytes_written = bytes,
-                            .constants = {r->has_hook ? 1 : 1.0 / e->emit.comms[r->comm].size}};
+                            .constants = {scale}};
     struct tsr_instr copy = {.kind = TSR_COPY,
                              .dtype = (uint8_t)dtype,
                              .stream = e->stream,
@@ -198,13 +204,13 @@ static void launch_delayed(struct tsr_engine *e, struct tsr_reducer *r)
     uint16_t compute = e->stream;
     if (!r->delayed_buffer)
         return;
-    order(e, compute, r->stream, tsr__new_event(e));
+    tsr__reducer_order(e, compute, r->stream, tsr__new_event(e));
     e->stream = r->stream;
-    emit_divide(e, r->delayed_buffer, r->delayed[0]->dtype);
+    tsr__reducer_divide(e, r->delayed_buffer, r->delayed[0]->dtype);
     emit_all_reduce(e, r, r->delayed_buffer, r->delayed[0]->dtype);
     e->stream = compute;
     r->delayed_event = tsr__new_event(e);
-    order(e, r->stream, r->stream, r->delayed_event);
+    tsr__reducer_order(e, r->stream, r->stream, r->delayed_event);
 }
 
 void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r)
@@ -315,32 +321,22 @@ static void reduce_used_map(struct tsr_engine *e, struct tsr_reducer *r)
 static void copy_back(struct tsr_engine *e, struct tsr_reducer *r, struct bucket *b, size_t i)
 {
     struct tsr_param *p = b->params[i];
-    struct tsr_tensor *grad = p->value->grad;
-    uint64_t bytes = p->numel * tsr_dtype_bytes(tsr__bucket_dtype(r, p));
-    bool is_cast = p->value->storage != p->master;
+    struct tsr_storage *from = b->reduced ? b->reduced : b->buffer;
+    struct tsr_tensor *grad = tsr__reducer_is_mixed(r) ? p->full_grad : p->value->grad;
+    tsr_dtype dtype = tsr__reduce_dtype(r, p);
+    uint64_t bytes = p->numel * tsr_dtype_bytes(dtype);
+    uint64_t at = b->offsets[i] / tsr_dtype_bytes(tsr__bucket_dtype(r, p)) * tsr_dtype_bytes(dtype);
     bool may_be_unused = r->options.find_unused || r->options.static_graph;
     if (may_be_unused && !r->slots[p->id].has_new_grad)
         return; /* what an earlier backward left in the gradient stays */
-    if (!grad || (grad->storage == b->buffer && !is_cast) || !tsr__ok(e))
+    if (!grad || grad->storage == from || !tsr__ok(e))
         return;
-    struct tsr_tensor *to = grad;
-    if (is_cast) { /* the optimizer's gradient has the original dtype, also of a bucket's view */
-        if (!p->full_grad)
-            p->full_grad = tsr__tensor_new(e, p->dtype, p->n_dims, p->shape, TSR_CAT_SHARDED_GRAD);
-        to = p->full_grad;
-    }
-    if (!to)
-        return;
-    tsr__operand(e, b->buffer, b->offsets[i], bytes, TSR_READ, tsr__bucket_dtype(r, p));
-    tsr__operand_tensor(e, to, TSR_WRITE);
-    tsr__emit_copy(e, (tsr_dtype)to->dtype, bytes, tsr__tensor_bytes(to), "bucket_to_grad");
-    if (to != grad) {
-        tsr_release(e, grad);
-        p->value->grad = NULL;
-    }
+    tsr__operand(e, from, at, bytes, TSR_READ, dtype);
+    tsr__operand_tensor(e, grad, TSR_WRITE);
+    tsr__emit_copy(e, (tsr_dtype)grad->dtype, bytes, tsr__tensor_bytes(grad), "bucket_to_grad");
 }
 
-static void wait_for(struct tsr_engine *e, uint32_t event)
+void tsr__reducer_wait(struct tsr_engine *e, uint32_t event)
 {
     struct tsr_instr wait = {
         .kind = TSR_WAIT, .stream = e->stream, .comm = UINT16_MAX, .event = event};
@@ -350,23 +346,29 @@ static void wait_for(struct tsr_engine *e, uint32_t event)
 /* Waits for the all-reduces of a backward, and takes their results. */
 static void finalize(struct tsr_engine *e, struct tsr_reducer *r)
 {
+    if (tsr__reducer_is_mixed(r))
+        tsr__reducer_end_upcast(e, r);
     for (size_t i = 0; i < r->n_buckets && tsr__ok(e); i++) {
         struct bucket *b = &r->buckets[i];
         if (!b->launched)
             continue;
-        wait_for(e, b->event);
+        tsr__reducer_wait(e, b->event);
+        if (b->cast) {
+            tsr__storage_release(e, &b->reduced);
+            b->reduced = b->cast;
+            b->cast = NULL;
+        }
         for (size_t k = 0; k < b->n; k++)
             copy_back(e, r, b, k);
     }
     if (r->delayed_event)
-        wait_for(e, r->delayed_event);
+        tsr__reducer_wait(e, r->delayed_event);
     r->delayed_event = 0;
     for (size_t i = 0; i < r->n_params && !r->options.static_graph; i++)
         r->slots[r->params[i]->id].has_new_grad = false;
 }
 
-/* Ends a backward: all buckets are waited for, gradients copied back, copies of parameters freed.
- */
+/* Ends a backward: all buckets are waited for, and gradients copied back. */
 static void end(struct tsr_engine *e)
 {
     struct tsr_reducer *r = e->reducer;
@@ -383,9 +385,7 @@ static void end(struct tsr_engine *e)
     }
     r->has_launched = r->reducing;
     r->reducing = false;
-    for (size_t i = 0; i < r->n_params; i++)
-        if (r->params[i]->value && r->params[i]->value->storage != r->params[i]->master)
-            tsr__storage_unback(e, r->params[i]->value->storage);
 }
 
-const struct tsr_backward_observer tsr__reducer_observer = {begin, leaf_ready, end};
+const struct tsr_backward_observer tsr__reducer_observer = {tsr__reducer_prepare, begin, leaf_ready,
+                                                            end};

@@ -148,6 +148,8 @@ struct tsr_region {
 
 /* Who follows backwards: one at a time (a reducer, or FSDP1's flat parameters). */
 struct tsr_backward_observer {
+    /* Before a forward, and before its inputs are cast. NULL: not asked for. */
+    void (*forward)(struct tsr_engine *e);
     /* The graph has been traversed; `pass` marks the nodes that will run. NULL: not asked for. */
     void (*begin)(struct tsr_engine *e, uint32_t pass);
     /* A parameter's gradient is complete and stored. */

@@ -179,6 +179,10 @@ static void walk_bucket(struct tsr_state_walk *w, struct bucket *b)
     }
     tsr__walk_u64(w, b->bytes);
     tsr__walk_storage(w, b->buffer);
+    if (b->stale)
+        tsr__walk_storage(w, b->stale);
+    if (b->reduced)
+        tsr__walk_storage(w, b->reduced);
     tsr__walk_event(w, &b->event);
     tsr__walk_u64(w, b->launched);
 }
@@ -210,6 +214,9 @@ static void walk_reducer(struct tsr_state_walk *w, struct tsr_reducer *r)
     if (r->used_map)
         tsr__walk_storage(w, r->used_map);
     tsr__walk_event(w, &r->delayed_event);
+    tsr__walk_u64(w, r->holds_copies);
+    for (size_t i = 0; r->copied && i < w->engine->tree.n_modules; i++)
+        tsr__walk_event(w, &r->copied[i]);
 }
 
 /* What several states share is walked where they differ from the one before. */

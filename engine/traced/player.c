@@ -434,6 +434,8 @@ void tsr__traced_forward(struct tsr_engine *e, uint32_t micro)
 {
     tsr__drop_given(&e->traced->instances);
     e->traced->depth = 0;
+    if (e->autograd.observer && e->autograd.observer->forward)
+        e->autograd.observer->forward(e);
     play_phases(e, micro, TSR_TRACED_FORWARD, TSR_TRACED_BACKWARD);
 }
 

@@ -8,7 +8,7 @@ cluster: dgx-h100-1
 seq: 128
 strategies:
   fsdp: {}
-  ddp: {api: ddp}
+  ddp: {api: ddp, ddp: {static_graph: true}}
 Y
 
 # Folders

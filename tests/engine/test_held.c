@@ -58,6 +58,24 @@ static void reshard_to_two(void **state)
     rig_close(&r);
 }
 
+static uint64_t held(struct rig *r)
+{
+    uint64_t all = 0;
+    for (int c = 0; c < TSR_N_CATEGORIES; c++)
+        all += rig_level(r, r->now.n_instrs, (enum tsr_category)c);
+    return all;
+}
+
+static void no_more_after_a_step(struct rig *r)
+{
+    rig_step(r);
+    rig_step(r);
+    uint64_t before = held(r);
+    rig_step(r);
+    assert_int_equal(held(r), before);
+    rig_close(r);
+}
+
 /* Parameters in the dtype of the computation are gone with the backward, and cast anew. */
 static void mixed_ddp(void **state)
 {
@@ -69,15 +87,7 @@ static void mixed_ddp(void **state)
     rig_step(&r);
     assert_true(most_held(&r, "backward") > 0);
     assert_int_equal(held_at_the_end(&r), 0);
-    rig_close(&r);
-}
-
-static uint64_t held(struct rig *r)
-{
-    uint64_t all = 0;
-    for (int c = 0; c < TSR_N_CATEGORIES; c++)
-        all += rig_level(r, r->now.n_instrs, (enum tsr_category)c);
-    return all;
+    no_more_after_a_step(&r);
 }
 
 static void hook(struct tsr_engine *e, struct tsr_tensor *buffer, void *user)
@@ -86,14 +96,35 @@ static void hook(struct tsr_engine *e, struct tsr_tensor *buffer, void *user)
     tsr_emit_user_op(e, buffer, "hook", 1);
 }
 
-static void no_more_after_a_step(struct rig *r)
+/* Bytes of the buckets that there are. */
+static uint64_t bucket_bytes(struct rig *r)
 {
-    rig_step(r);
-    rig_step(r);
-    uint64_t before = held(r);
-    rig_step(r);
-    assert_int_equal(held(r), before);
-    rig_close(r);
+    uint64_t all = 0;
+    for (size_t i = 0; i < tsr_ddp_n_buckets(r->e); i++)
+        all += tsr_ddp_bucket(r->e, i).bytes;
+    return all;
+}
+
+/* Buckets that were rebuilt are all that is left of those before. In mixed precision what was
+ * reduced, in f32, stays beside those in bf16; construction leaves no copy of a parameter. */
+static void rebuilt_buckets(void **state)
+{
+    static const tsr_dtype dtypes[] = {TSR_DTYPE_NONE, TSR_BF16};
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        struct rig r;
+        rig_open(&r, (struct rig_setup){.shards = 2, .layers = 1});
+        rig_ok(tsr_ddp(r.e, &(struct tsr_ddp_options){.mp = {dtypes[i], TSR_F32}}));
+        rig_start(&r);
+        rig_step(&r);
+        assert_int_equal(r.level[TSR_CAT_UNSHARDED_PARAM], 0);
+        rig_step(&r);
+        rig_step(&r);
+        uint64_t left = rig_level(&r, r.now.n_instrs, TSR_CAT_REDUCE_SCATTER);
+        assert_int_equal(left, (i == 0 ? 1 : 3) * bucket_bytes(&r));
+        assert_int_equal(rig_level(&r, r.now.n_instrs, TSR_CAT_TEMP), 0);
+        rig_close(&r);
+    }
 }
 
 /* What a hook is lent is given back. */
@@ -159,8 +190,9 @@ static void stopped_list(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(direct_gather),   cmocka_unit_test(reshard_to_two),
-        cmocka_unit_test(mixed_ddp),       cmocka_unit_test(hooks),
-        cmocka_unit_test(no_grad_forward), cmocka_unit_test(stopped_list)};
+        cmocka_unit_test(direct_gather), cmocka_unit_test(reshard_to_two),
+        cmocka_unit_test(mixed_ddp),     cmocka_unit_test(rebuilt_buckets),
+        cmocka_unit_test(hooks),         cmocka_unit_test(no_grad_forward),
+        cmocka_unit_test(stopped_list)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

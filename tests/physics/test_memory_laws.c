@@ -63,6 +63,8 @@ static bool outlives_a_step(const struct study *study, int category)
     case TSR_CAT_SHARDED_GRAD:
     case TSR_CAT_WORKSPACE:
         return true;
+    case TSR_CAT_UNSHARDED_GRAD: /* of DDP: nothing shards it */
+        return study->job.settings->api == TSR_API_DDP;
     default:
         return false;
     }
@@ -77,7 +79,7 @@ static const char *const conserved[] = {
     "model: gpt2-xl\ncluster: dgx-a100-80g\nbatch: 4\nprecision: {param: none, reduce: none}\n",
     "model: gpt2-xl\ncluster: dgx-a100-80g\naccumulation: {steps: 3, mode: no_reduce}\n",
     "model: gpt2-xl\ncluster: dgx-a100-80g\noffload: cpu_pinned\n",
-    "model: gpt2-xl\ncluster: dgx-a100-80g\napi: ddp\n",
+    "model: gpt2-xl\ncluster: dgx-a100-80g\napi: ddp\nprecision: {param: none, reduce: none}\n",
     "model: llama-3.1-8b\ncluster: dgx-h100-1\nseq: 8192\nloss.chunks: 8\n"
     "checkpoint: selective_op\noptimizer.state: bf16\n",
     "model: gpt2-xl\ncluster: dgx-a100-80g\naccumulation: {steps: 3, mode: no_reduce}\n"
@@ -247,7 +249,8 @@ static void buckets_hold_each_gradient_once(void **state)
     struct requests got;
     uint64_t bytes = 0;
     (void)state;
-    study_open(&study, "model: gpt2-xl\ncluster: dgx-a100-80g\napi: ddp\n");
+    study_open(&study, "model: gpt2-xl\ncluster: dgx-a100-80g\napi: ddp\nprecision: {param: none, "
+                       "reduce: none}\n");
     struct tsr_engine *engine = study.emission.classes[0].engine;
     count_requests(&study, &got);
     for (size_t i = 0; i < tsr_ddp_n_buckets(engine); i++)

@@ -15,7 +15,8 @@ CALLS = ("tsr__wait_stream tsr__wait_event tsr__wait_work tsr__host_wait_event t
          "tsr__host_waits tsr__storage_release tsr__storage_unback tsr__storage_release_after "
          "tsr__storage_unback_after tsr_release tsr__drop_reduce_inputs tsr__pinned_settle "
          "tsr__deferral_settle tsr__host_free tsr__direct_settle "
-         "tsr__direct_discard tsr__fsdp1_zero_grad tsr__tensor_free order wait_for drop").split()
+         "tsr__direct_discard tsr__fsdp1_zero_grad tsr__tensor_free order tsr__reducer_order "
+         "tsr__reducer_wait drop").split()
 # Of these the last argument points to what is released.
 RELEASES = "tsr__storage_release tsr__storage_release_after drop".split()
 # Waits that are put together by hand: the instruction's name says it.

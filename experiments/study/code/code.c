@@ -132,6 +132,11 @@ static tsr_status put_all(const struct tsr_code_job *c, const char *with, const 
                          "micro-batch reduces, as was predicted.",
                          tsr_words_accum[job->settings->accum_mode]);
     TSR_TRY(tsr_code_put_unsaid(c, to));
+    bool stops;
+    const char *fault = tsr_ddp_mixed_fault(job, &stops);
+    if (fault && c->format == TSR_CODE_TORCH)
+        tsr_code_comment(to, "# ", 2, "Note: precision.param=%s " TSR_DDP_MIXED_FAULT ".",
+                         tsr_dtype_name((tsr_dtype)job->settings->param), fault);
     if (c->format == TSR_CODE_TORCH)
         tsr_code_add(to, "\n");
     return put[c->format](c, to);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "experiments/study/config/settings.h"
+#include "experiments/study/model/trace_file.h"
 
 const struct tsr_yaml_node *tsr_job_at(const struct tsr_job *job, size_t key)
 {
@@ -285,6 +286,35 @@ static bool decay_is_seen(const struct tsr_job *job)
            tsr_setting_at(s, TSR_K_TRAIN_WEIGHT_DECAY);
 }
 
+/* Some parameter is that of several modules. */
+static bool shares_params(const struct tsr_model *m)
+{
+    size_t places = 0;
+    for (size_t i = 0; m->trace && i < m->trace->model.n_modules; i++)
+        places += m->trace->model.modules[i].n_params;
+    return tsr_model_is_tied(m) || (m->trace && places > m->trace->model.n_params);
+}
+
+const char *tsr_ddp_mixed_fault(const struct tsr_job *job, bool *stops)
+{
+    const struct tsr_settings *s = job->settings;
+    *stops = s->api == TSR_API_DDP && s->param;
+    if (!*stops)
+        return NULL;
+    if (s->ddp_find_unused)
+        return "takes all parameters for unused where ddp.find_unused is true, and stops";
+    if (s->accum_steps > 1 && s->accum_mode)
+        return "stops at no_sync() (accumulation.mode)";
+    if (shares_params(&job->model) && !s->ddp_static_graph)
+        return "stops at parameters that modules share unless ddp.static_graph is true";
+    if (s->ddp_view)
+        return "reduces the second step's gradients in all later ones where "
+               "ddp.gradient_as_bucket_view is true";
+    *stops = false;
+    return s->ddp_static_graph ? "reduces memory that nothing has written in its first two steps"
+                               : "reduces memory that nothing has written in its first step";
+}
+
 size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
 {
     const struct tsr_model *m = &job->model;
@@ -308,6 +338,11 @@ size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n)
         snprintf(out[used++], 256, "mesh: %u of the %llu GPUs of cluster %s; %llu of them are idle",
                  job->world, (unsigned long long)(job->cluster.nodes * per_node), job->cluster.name,
                  (unsigned long long)(job->cluster.nodes * per_node - job->world));
+    bool stops;
+    const char *fault = tsr_ddp_mixed_fault(job, &stops);
+    if (stops && used < n)
+        snprintf(out[used++], 256, "api: ddp: precision.param: %s " TSR_DDP_MIXED_FAULT,
+                 tsr_dtype_name((tsr_dtype)job->settings->param), fault);
     static const enum tsr_key_id keys[] = {TSR_K_ATTENTION, TSR_K_GQA_REPEAT, TSR_K_ATTENTION_UNPAD,
                                            TSR_K_SEQ};
     const char *allowed;

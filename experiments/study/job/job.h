@@ -80,6 +80,13 @@ tsr_status tsr_job_check_fsdp1(const struct tsr_job *job) TSR_MUST_USE;
 /* Returns the dialect that is emitted: eager where only the loss is compiled. */
 enum tsr_dialect tsr_job_dialect(const struct tsr_settings *settings);
 
+/* What PyTorch does wrong where DDP computes in another dtype than that of its parameters
+ * (engine/ddp/README.md), for the end of TSR_DDP_MIXED_FAULT; NULL: it is not asked to. stops: it
+ * never trains so. */
+const char *tsr_ddp_mixed_fault(const struct tsr_job *job, bool *stops);
+#define TSR_DDP_MIXED_FAULT                                                                        \
+    "is DDP's own mixed precision, with which PyTorch 2.11 %s; autocast (of a traced model) does " \
+    "not"
 /* Remarks that are no errors (a sliding window that is not modelled, ...), one line each, at most
  * `n` of them; returns how many. */
 size_t tsr_job_notes(const struct tsr_job *job, char (*out)[256], size_t n);

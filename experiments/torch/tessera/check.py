@@ -90,10 +90,6 @@ def recipe(predicted):
             why = WHY.get((key, settings[key]))
             raise Unchecked(f"strategy {predicted['strategy']}: {key}: {settings[key]} cannot be checked"
                           + (f" ({why})" if why else "") + "; can be: " + ", ".join(allowed))
-    if settings["api"] == "ddp" and settings["precision.param"] not in ("none", "f32"):
-        raise Unchecked(f"strategy {predicted['strategy']}: precision.param: {settings['precision.param']} beside api: ddp cannot be "
-                      "checked (PyTorch keeps the first buckets in the parameters' dtype, too, until it rebuilds them, and frees "
-                      "copies of parameters by bucket, which the prediction does not have); can be: none")
     found = {"world": predicted["world"], "rank": predicted["rank"], "api": settings["api"],
              "batch": int(settings["batch"]), "seq": int(settings["seq"]), "micro_batches": int(settings["accumulation.steps"]),
              "optimizer": optimizer(settings), "optimizer_options": optimizer_options(settings),

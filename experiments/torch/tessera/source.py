@@ -160,15 +160,21 @@ def to_device(x):
 def call(module, batch):
     """The model's forward with what it takes of the batch."""
     if isinstance(batch, dict):
-        known = inspect.signature(module.forward).parameters
+        known = taken(module)
         everything = any(p.kind is p.VAR_KEYWORD for p in known.values())
         return module(**{k: v for k, v in batch.items() if everything or k in known})
     return module(*batch[:places(module)]) if isinstance(batch, (tuple, list)) else module(batch)
 
 
+def taken(module):
+    """Parameters of a model's forward; DistributedDataParallel's own takes anything."""
+    inner = module.module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else module
+    return inspect.signature(inner.forward).parameters
+
+
 def places(module):
     """How many arguments by place a module's forward takes; None: any number."""
-    known = [p.kind for p in inspect.signature(module.forward).parameters.values()]
+    known = [p.kind for p in taken(module).values()]
     if inspect.Parameter.VAR_POSITIONAL in known:
         return None
     return sum(kind in (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)

@@ -5,6 +5,9 @@
 # Yours, and part of the prediction: model.name=llama-3.2-1b, seq=128,
 #   accumulation.steps=2.
 # Of the simulation alone: cluster.name=dgx-h100-1.
+# Note: precision.param=bf16 is DDP's own mixed precision, with which PyTorch 2.11 takes
+#   all parameters for unused where ddp.find_unused is true, and stops; autocast (of a
+#   traced model) does not.
 
 from contextlib import nullcontext
 
