@@ -44,6 +44,7 @@ static const struct kernel kernels[] = {
     {"bmm_grad_v", "rr.w", "abd acd - abd"},
     {"bmm_scores", "rr.w", "acd bcd - abd"},
     {"bmm_values", "rr.w", "acd bcd - abd"},
+    {"bucket_cast", "rw", "- 0"},
     {"bucket_to_grad", "rw", "- 0"},
     {"cast", "rw", "/1"},
     {"cat", "rrw", ""},

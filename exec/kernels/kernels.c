@@ -36,6 +36,7 @@ static const struct entry entries[] = {
     {"bmm_grad_v", tsr__bmm},
     {"bmm_scores", tsr__bmm},
     {"bmm_values", tsr__bmm},
+    {"bucket_cast", tsr__cast},
     {"bucket_to_grad", tsr__cast},
     {"cast", tsr__cast},
     {"cat", tsr__cat},

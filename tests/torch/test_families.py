@@ -39,8 +39,11 @@ class Table(unittest.TestCase):
                          ("refused", "more than 0.01 s"))
         self.run_table("causal/gpt2")
         self.assertEqual(self.rows()["causal/gpt2"]["verdict"], "exact", self.rows())
-        self.assertEqual(self.run_table("--table"), "# causal: exact 1, refused 0, wrong 0\n# all: exact 1, refused 0, wrong 0\n"
-                         "architecture\tverdict\treason\ncausal/gpt2\texact\n")
+        self.run_table("causal/dbrx")   # whose published default lacks what the model reads
+        self.assertEqual(self.rows()["causal/dbrx"]["verdict"], "no model", self.rows())
+        counts = "exact 1, refused 0, wrong 0, no model 1"
+        self.assertEqual(self.run_table("--table"), f"# causal: {counts}\n# all: {counts}\narchitecture\tverdict\treason\n"
+                         f"causal/dbrx\tno model\t{self.rows()['causal/dbrx']['reason']}\ncausal/gpt2\texact\n")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ static const char *const shared[] = {
     "all_gather_cast",
     "all_gather_copy_in",
     "arange",
+    "bucket_cast",
     "bucket_to_grad",
     "cast",
     "cat",

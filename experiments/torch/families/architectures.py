@@ -21,7 +21,14 @@ FEW = 2
 # What a class's default does not say, by "KIND/MODEL_TYPE" or MODEL_TYPE: keys of the configuration.
 CONFIGURATIONS = {
     "aya_vision": {"vision_config": {"model_type": "siglip_vision_model", "num_attention_heads": 16}},
-    "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+    "deepseek_v2": {"num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "moe_intermediate_size": 1408},
+    "dots1": {"n_routed_experts": 8, "n_shared_experts": 1, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
+    "glm4v": {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}}},
+    "glm46v": {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}}},
+    "glmga": {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}}},
+    "hunyuan_v1_dense": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "head_dim": 128},
+    "hunyuan_v1_moe": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "head_dim": 128},
     "blip-2": {"image_token_index": 10},
     "instructblip": {"image_token_index": 10},
     "gemma3": {"mm_tokens_per_image": 49},
@@ -56,6 +63,7 @@ def names():
 
 def representative(config, count):
     """Layers that stand for all `count`: the first of each combination that per-layer lists have."""
+    single = {int(k): v for k, v in (config.get("per_layer_config") or {}).items()}   # of some layers, by number
     lists = {k: v for k, v in config.items() if isinstance(v, (list, tuple)) and len(v) == count and count > 2}
     seen, chosen = set(), []
     for i in range(count):
@@ -64,7 +72,10 @@ def representative(config, count):
             seen.add(combination)
             chosen.append(i)
     chosen = sorted(chosen + [i for i in range(count) if i not in chosen][:max(0, FEW - len(chosen))])
-    return {k: [v[i] for i in chosen] for k, v in lists.items()}, len(chosen)
+    found = {k: [v[i] for i in chosen] for k, v in lists.items()}
+    if single:
+        found["per_layer_config"] = {new: single[old] for new, old in enumerate(chosen) if old in single}
+    return found, len(chosen)
 
 
 def reduced(config):
@@ -95,8 +106,9 @@ def configuration(name):
     for each in (config, *(getattr(config, key, None) for key in config.sub_configs)):
         if hasattr(each, "use_cache"):
             each.use_cache = False
-        if kind == "seq2seq" and getattr(each, "decoder_start_token_id", None) is None:
-            each.decoder_start_token_id = 0
+        for key in ("decoder_start_token_id", "pad_token_id"):
+            if kind == "seq2seq" and getattr(each, key, None) is None:
+                setattr(each, key, 0)
         if hasattr(each, "vocab_size") and isinstance(each.vocab_size, int) and isinstance(
                 getattr(each, "pad_token_id", None), int) and each.pad_token_id >= each.vocab_size:
             each.pad_token_id = 0

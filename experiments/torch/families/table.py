@@ -21,9 +21,34 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "architectures.py")
 FEATURES = re.compile(r"tokens: (\d+), features:? (\d+)|tokens: (\d+).*features: (\d+)", re.S)
+# An error of the model's, and not of the trace: "layers.0.mlp: ValueError: ...".
+OWN_ERROR = re.compile(r"^(?:[\w.]+: |the model: )?(\w+(?:Error|Exception))\b")
+# Of weights in bf16 beside buffers in fp32, and of operators that bf16 does not have.
+WIDER = re.compile(r"same dtype, but got|Unsupported dtype BFloat16")
 STRATEGY = {"cluster": "dgx-h100-1", "strategies": {"fsdp": {"wrap": "block"}}}
 # For batch normalization, which does not run with weights in bf16 and statistics in fp32.
 FP32 = {"precision": {"param": "f32"}}
+
+
+def fails_alone(target, dtype, said):
+    """Whether the model ends in the error that the trace said without the tracer, too: what is published does not run."""
+    import torch
+    from tessera import source, tracer
+    error = OWN_ERROR.match(said)
+    if not error:
+        return False
+
+    def alone():
+        try:
+            with torch.device("cuda"):
+                model, batch, loss = source.function(target)()
+            model = model.to(torch.float32 if dtype == "fp32" else torch.bfloat16)
+            batch = {k: source.to_device(v) for k, v in batch.items() if v is not None}
+            loss(source.call(model, batch), batch).backward()
+        except Exception as own:
+            return type(own).__name__
+        return None
+    return tracer.in_process(alone) == error[1]
 
 
 def trace_and_check(name):
@@ -38,10 +63,12 @@ def trace_and_check(name):
             found = FEATURES.search(str(error))
             if "Expected running_mean" in str(error) and not options:
                 options, dtype = FP32, "fp32"
+            elif WIDER.search(str(error)) and not options:
+                options, dtype = FP32, "fp32"
             elif found and not last and "@" not in target:
                 target = f"{target}@{int(found[2] or found[4]) // 2}"
             else:
-                return {"verdict": "refused", "reason": str(error)}
+                return {"verdict": "no model" if fails_alone(target, dtype, str(error)) else "refused", "reason": str(error)}
     with tempfile.TemporaryDirectory() as folder:
         trace.save(os.path.join(folder, "model.trace"))
         experiment = os.path.join(folder, "experiment.yaml")
@@ -153,7 +180,7 @@ def table(rows):
     lines = []
     for kind in [*sorted({k for k, _ in counts}), "all"]:
         of = [f"{verdict} {sum(n for (k, v), n in counts.items() if v == verdict and kind in (k, 'all'))}"
-              for verdict in ("exact", "refused", "wrong")]
+              for verdict in ("exact", "refused", "wrong", "no model")]
         lines.append(f"# {kind}: {', '.join(of)}")
     lines.append("architecture\tverdict\treason")
     for row in sorted(rows, key=lambda r: r["name"]):
