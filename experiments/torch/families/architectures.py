@@ -28,7 +28,9 @@ CONFIGURATIONS = {
     "glm46v": {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}}},
     "glmga": {"text_config": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [16, 24, 24]}}},
     "hunyuan_v1_dense": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "head_dim": 128},
-    "hunyuan_v1_moe": {"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "head_dim": 128},
+    "ministral": {"head_dim": 128},
+    "nemotron": {"num_key_value_heads": 8},
+    "hunyuan_v1_moe": {"num_experts": 8, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}, "head_dim": 128},
     "blip-2": {"image_token_index": 10},
     "instructblip": {"image_token_index": 10},
     "gemma3": {"mm_tokens_per_image": 49},
@@ -107,7 +109,8 @@ def configuration(name):
         if hasattr(each, "use_cache"):
             each.use_cache = False
         for key in ("decoder_start_token_id", "pad_token_id"):
-            if kind == "seq2seq" and getattr(each, key, None) is None:
+            starts = kind == "seq2seq" or (kind == "sequence" and each.is_encoder_decoder)
+            if starts and getattr(each, key, None) is None:
                 setattr(each, key, 0)
         if hasattr(each, "vocab_size") and isinstance(each.vocab_size, int) and isinstance(
                 getattr(each, "pad_token_id", None), int) and each.pad_token_id >= each.vocab_size:

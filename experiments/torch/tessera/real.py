@@ -62,8 +62,20 @@ def tie(model):
                 module._parameters[name] = one
 
 
+def on_meta(model):
+    """Parameters of torch.FloatTensor(...) ignore torch.device("meta"): they would be moved to the device one by one as
+    they are sharded, and leave other segments."""
+    moved = {}
+    for module in model.modules():
+        for name, p in module._parameters.items():
+            if p is not None and not p.is_meta:
+                moved.setdefault(p, torch.nn.Parameter(p.detach().to("meta"), p.requires_grad))
+                module._parameters[name] = moved[p]
+
+
 def sharded(job, strategy, mesh, offload):
     """The model as fully_shard or replicate leave it, made on the meta device and materialised."""
+    on_meta(job.model)
     model = strategy.apply(job.model, mesh)
     model.to_empty(device="cpu" if offload else "cuda")
     if offload:
