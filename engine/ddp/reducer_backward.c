@@ -281,6 +281,7 @@ static void begin(struct tsr_engine *e, uint32_t pass)
     r->n_ready = 0;
     r->marked_unused = false;
     for (size_t i = 0; i < r->n_buckets; i++) {
+        tsr__storage_release(e, &r->buckets[i].cast); /* of a backward that failed */
         r->buckets[i].waiting = r->buckets[i].n;
         r->buckets[i].launched = false;
     }

@@ -146,11 +146,11 @@ void tsr__reducer_copy_params(struct tsr_engine *e, struct tsr_reducer *r)
     uint16_t compute = e->stream;
     if (r->holds_copies)
         return;
-    r->holds_copies = true;
     tsr__reducer_order(e, compute, r->mp_stream, tsr__new_event(e));
     e->stream = r->mp_stream;
     tsr__module_walk(e->tree.root, copy_module, e);
     e->stream = compute;
+    r->holds_copies = tsr__ok(e);
     if (root_waits_for_all(e))
         tsr__reducer_order(e, r->mp_stream, compute, tsr__new_event(e));
     else
@@ -198,6 +198,7 @@ void tsr__reducer_upcast(struct tsr_engine *e, struct tsr_reducer *r, struct buc
     uint16_t compute = e->stream;
     if (!tsr__ok(e))
         return;
+    r->holds_copies = false;
     e->stream = r->upcast_stream;
     tsr__reducer_wait(e, b->event);
     tsr__reducer_divide(e, b->cast ? b->cast : b->buffer, tsr__reduce_dtype(r, b->params[0]));
@@ -211,5 +212,4 @@ void tsr__reducer_upcast(struct tsr_engine *e, struct tsr_reducer *r, struct buc
 void tsr__reducer_end_upcast(struct tsr_engine *e, struct tsr_reducer *r)
 {
     tsr__reducer_order(e, r->upcast_stream, e->stream, tsr__new_event(e));
-    r->holds_copies = false;
 }

@@ -35,15 +35,23 @@ MODELS = {
     "gpt": ([["blocks.*"], ["blocks.*.mlp", "blocks.*"]], [{}, {"tied": True}], [{}, {"n": 1, "seq": 96}], ["wte.**"]),
     "diffusion": ([["blocks.*"]], [{}, {"layers": 4}], [{}, {"n": 5}], ["time.**"]),
     "retriever": ([["query.*", "passage.*"]], [{}], [{}], ["query.0.**"]),
+    "llama": ([LLM, ["model.layers.*.mlp", "model.layers.*.self_attn", "model.layers.*"]], [{}, {"tied": True}], [{}, {"n": 1, "seq": 200}],
+              ["model.embed_tokens.**"]),
+    "turns": ([["blocks.*"]], [{}, {"turns": 2}], [{}], ["words.**"]),
+    "speech": ([["blocks.*"], ["blocks.*.self_attn", "blocks.*"]], [{}, {"layers": 3}], [{}, {"n": 3}], ["first.**"]),
+    "experts": ([["blocks.*"]], [{}, {"n": 7, "d": 120}], [{}, {"n": 1}], []),
+    "scan": ([["cells.*"], ["cells.*", "heads.*"]], [{}, {"layers": 3}], [{}, {"n": 5}], ["heads.0.**"]),
 }
 
 
 def condition(r, name):
     wraps, sizes, inputs, frozen = MODELS[name]
     kind = r.choice(["bf16", "bf16", "bf16", "none", "autocast"])
+    recomputed = r.choice(["none", "none", "full", "every2"])
     return {"model": {"file": name + ".py", "kwargs": r.choice(sizes)}, "inputs": r.choice(inputs), "wrap": r.choice(wraps),
             "param_dtype": "bf16" if kind == "bf16" else None, "autocast": "bf16" if kind == "autocast" else None,
-            "ac": r.choice(["none", "none", "full", "every2"]), "frozen": frozen if frozen and r.random() < 0.25 else [],
+            # One place of a shared block would be wrapped, and the others not.
+            "ac": "none" if name == "turns" else recomputed, "frozen": frozen if frozen and r.random() < 0.25 else [],
             "sdpa": r.choice(["flash", "flash", "efficient", "math"]), "hooks": r.choice(["wrapped", "all"])}
 
 

@@ -108,6 +108,9 @@ def configuration(name):
     for each in (config, *(getattr(config, key, None) for key in config.sub_configs)):
         if hasattr(each, "use_cache"):
             each.use_cache = False
+        for key in vars(each):
+            if key.endswith("layerdrop"):   # which layers run is drawn on the host
+                setattr(each, key, 0.0)
         for key in ("decoder_start_token_id", "pad_token_id"):
             starts = kind == "seq2seq" or (kind == "sequence" and each.is_encoder_decoder)
             if starts and getattr(each, key, None) is None:
