@@ -83,7 +83,9 @@ bool tsr__reducer_is_mixed(const struct tsr_reducer *r);
  * handles of parameters in the dtype of the computation, whose storage comes and goes. */
 void tsr__reducer_mix(struct tsr_engine *e, struct tsr_reducer *r);
 void tsr__reducer_make_handles(struct tsr_engine *e, struct tsr_reducer *r);
-/* Root's pre-forward: parameters are copied, with the gradients that they have. */
+/* Root's pre-forward: parameters are copied, with the gradients that they have. reads: the copies
+ * of what `m` owns are waited for, once. */
+void tsr__reducer_reads(struct tsr_engine *e, const struct tsr_module *m);
 void tsr__reducer_copy_params(struct tsr_engine *e, struct tsr_reducer *r);
 /* Backward: a full bucket in the dtype of the reduction; a reduced one's gradients in that of the
  * optimizer, the copies of its parameters freed; the end of it all. */

@@ -388,5 +388,5 @@ static void end(struct tsr_engine *e)
     r->reducing = false;
 }
 
-const struct tsr_backward_observer tsr__reducer_observer = {tsr__reducer_prepare, begin, leaf_ready,
-                                                            end};
+const struct tsr_backward_observer tsr__reducer_observer = {
+    tsr__reducer_prepare, tsr__reducer_reads, begin, leaf_ready, end};

@@ -17,23 +17,28 @@ static bool is_mixed_param(const struct tsr_param *p)
 
 /* ---- construction ---------------------------------------------------------------------------- */
 
-/* Waits for the copies of a module's own parameters, once in a forward. */
+void tsr__reducer_reads(struct tsr_engine *e, const struct tsr_module *m)
+{
+    uint32_t *copied = e->reducer->copied;
+    if (!copied || copied[m->id] == 0)
+        return;
+    tsr__reducer_wait(e, copied[m->id]);
+    copied[m->id] = 0;
+}
+
 static struct tsr_tensor *wait_for_copies(struct tsr_engine *e, struct tsr_module *m,
                                           struct tsr_tensor *in)
 {
-    uint32_t *event = &e->reducer->copied[m->id];
-    if (*event)
-        tsr__reducer_wait(e, *event);
-    *event = 0;
+    tsr__reducer_reads(e, m);
     return in;
 }
 
 static const struct tsr_module_hooks hooks = {wait_for_copies, NULL};
 
-/* A traced model has marks of its root only, and a compiled block has no hooks inside. */
+/* A compiled block has no hooks inside. */
 static bool root_waits_for_all(const struct tsr_engine *e)
 {
-    return e->traced || e->config.dialect == TSR_DIALECT_COMPILE;
+    return e->config.dialect == TSR_DIALECT_COMPILE;
 }
 
 static bool hook_module(void *user, struct tsr_module *m)
@@ -54,7 +59,7 @@ void tsr__reducer_mix(struct tsr_engine *e, struct tsr_reducer *r)
         TSR__RAISE(e, TSR_ENOMEM, "out of memory");
         return;
     }
-    if (!root_waits_for_all(e))
+    if (!root_waits_for_all(e) && !e->traced) /* whose kernels say what they read */
         tsr__module_walk(e->tree.root, hook_module, NULL);
 }
 
@@ -154,7 +159,7 @@ void tsr__reducer_copy_params(struct tsr_engine *e, struct tsr_reducer *r)
     if (root_waits_for_all(e))
         tsr__reducer_order(e, r->mp_stream, compute, tsr__new_event(e));
     else
-        wait_for_copies(e, e->tree.root, NULL);
+        tsr__reducer_reads(e, e->tree.root);
 }
 
 /* ---- backward -------------------------------------------------------------------------------- */

@@ -150,6 +150,8 @@ struct tsr_region {
 struct tsr_backward_observer {
     /* Before a forward, and before its inputs are cast. NULL: not asked for. */
     void (*forward)(struct tsr_engine *e);
+    /* Before a kernel of a traced model that reads a parameter which `m` owns. NULL: likewise. */
+    void (*reads)(struct tsr_engine *e, const struct tsr_module *m);
     /* The graph has been traversed; `pass` marks the nodes that will run. NULL: not asked for. */
     void (*begin)(struct tsr_engine *e, uint32_t pass);
     /* A parameter's gradient is complete and stored. */

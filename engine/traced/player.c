@@ -272,8 +272,12 @@ static void play_kernel(struct playing *p, const struct tsr_traced_event *ev)
         tsr__emit(e, &read);
         return;
     }
+    const uint32_t *reads = p->segment->reads + ev->param;
+    const struct tsr_backward_observer *observer = e->autograd.observer;
+    for (uint32_t i = 0; i < ev->n_reads && observer && observer->reads; i++)
+        observer->reads(e, t->owners[p->step->base + reads[i]]);
     for (uint32_t i = 0; i < ev->n_reads; i++) {
-        const struct tsr_param *param = t->params[p->step->base + p->segment->reads[ev->param + i]];
+        const struct tsr_param *param = t->params[p->step->base + reads[i]];
         tsr__slot(e, 0);
         if (param->value)
             tsr__operand_tensor(e, param->value, TSR_READ);
