@@ -15,12 +15,13 @@ kinds = 'matmul attention pointwise copy all_gather reduce_scatter all_reduce co
 titles = '"matrix product" attention "element-wise" copy all-gather reduce-scatter all-reduce "other collective"'
 array colour[8] = [0x0072B2, 0x56B4E9, 0xC8C8C8, 0x8C8C8C, 0xE69F00, 0xCC79A7, 0x44BB99, 0xF0E442]
 array seen[8]
-do for [k = 1:8] { seen[k] = 0 }
 n_lanes = 1
 n_blocks = 0
 head = ''
 measured = 0
 panels = ''
+windows = ''
+kinds_seen = ' '
 titles_of = ''
 stats data every ::1 using (kind = strcol(3), lane = $2, \
     n_lanes = lane + 1 > n_lanes ? lane + 1 : n_lanes, \
@@ -28,10 +29,10 @@ stats data every ::1 using (kind = strcol(3), lane = $2, \
     head = kind eq 'title' ? strcol(6) : head, \
     measured = kind eq 'title' ? int(lane) : measured, \
     titles_of = kind eq 'window' ? titles_of.' "'.strcol(6).'"' : titles_of, \
-    panels = kind eq 'window' ? panels.' '.strcol(1) : panels, 1) nooutput
-do for [k = 1:8] {
-    stats data every ::1 using (seen[k] = strcol(3) eq word(kinds, k) ? 1 : seen[k], 1) nooutput
-}
+    windows = kind eq 'window' ? windows.sprintf(' %.17g %.17g', $4 * 1e3, $5 * 1e3) : windows, \
+    panels = kind eq 'window' ? panels.' '.strcol(1) : panels, \
+    kinds_seen = strstrt(kinds_seen, ' '.kind.' ') ? kinds_seen : kinds_seen.kind.' ', 1) nooutput
+do for [k = 1:8] { seen[k] = strstrt(kinds_seen, ' '.word(kinds, k).' ') > 0 }
 
 about = 'the steady step, '.(measured ? 'measured' : 'simulated').': '. \
     (strstrt(panels, 'step') ? 'all of it' : 'how it begins and ends'). \
@@ -63,8 +64,7 @@ do for [kind in formats] {
     set multiplot
     do for [p = 1:n_panels] {
         name = word(panels, p)
-        stats data every ::1 using (strcol(3) eq 'window' && strcol(1) eq name ? (start = $4 * 1e3, end = $5 * 1e3, 1) : 0) nooutput
-        set xrange [start:end]
+        set xrange [real(word(windows, 2 * p - 1)):real(word(windows, 2 * p))]
         set tmargin at screen 1 - (above + (p - 1) * (panel + gap)) / height
         set bmargin at screen 1 - (above + (p - 1) * (panel + gap) + panel) / height
         unset label

@@ -9,7 +9,7 @@ export TSR_SOURCE_DIR=${TSR_SOURCE_DIR:-$(cd "$(dirname "$0")/../.." && pwd)}
 export TESSERA=${TESSERA:-$TSR_SOURCE_DIR/build/tessera}
 # shellcheck source=tests/jobs/_faults.sh
 . "$TSR_SOURCE_DIR/tests/jobs/_faults.sh"
-ranks=${1:-6} minutes=${2:-0.1} every=${3:-2} seed=${4:-$(($(date +%s%N) / 1000 % 32768))}
+ranks=${1:-6} minutes=${2:-0.05} every=${3:-1} seed=${4:-$(($(date +%s%N) / 1000 % 32768))}
 RANDOM=$seed
 run=$tmp/run
 common=(--set train.schedule=constant --set checkpoints.every=2 --set checkpoints.keep=2 --timeout 10)

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # tessera check over every recorded-run scenario that trains and the small memory scenarios: nothing
 # is found, but in the scenarios below, each with the reason; and how the subcommand ends.
 # shellcheck source=tests/cli/_common.sh
@@ -12,9 +12,8 @@ defective() {
 }
 
 n=0
-for file in "$golden"/scenarios/*.json; do
-    name=$(basename "$file" .json)
-    grep -Eq '"kind": *"(train|ddp)"' "$file" || continue
+for file in $(grep -El '"kind": *"(train|ddp)"' "$golden"/scenarios/*.json); do
+    name=${file##*/} name=${name%.json}
     n=$((n + 1))
     if defective "$name"; then
         "$TESSERA" check "$file" >"$out" 2>"$err"

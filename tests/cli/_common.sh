@@ -1,4 +1,4 @@
-# shellcheck shell=sh
+# shellcheck shell=bash
 # Sourced by the scripts of this folder. TESSERA is the program, TSR_SOURCE_DIR the source tree.
 #
 #   fails STATUS WORD... -- ARGUMENT...    runs tessera: that exit status, nothing on stdout, exactly
@@ -50,7 +50,7 @@ fails() {
     "$TESSERA" "$@" >"$out" 2>"$err" </dev/null
     got=$?
     [ "$got" = "$want" ] || complain "tessera $*: exit status $got, not $want"
-    _said=$(cat "$err")
+    _said=$(<"$err")
     case $_said in
     '' | *"$newline"*) complain "tessera $*: $(wc -l <"$err") lines on stderr, not 1" ;;
     esac
@@ -76,13 +76,13 @@ works() {
 has() {
     file=$1 _flat=
     shift
-    _said=$(cat "$file")
+    _said=$(<"$file")
     for word; do
         checks=$((checks + 1))
         case $_said in *"$word"*) continue ;; esac
         [ -n "$_flat" ] || _flat=$(sed 's/ \\$//' "$file" | tr -s ' \n' ' ')
         case $_flat in *"$word"*) continue ;; esac
-        complain "no \"$word\" in $(basename "$file")"
+        complain "no \"$word\" in ${file##*/}"
     done
 }
 

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # calibrate: logs of nccl-tests become tables that validate reads; mistakes name the line.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # calibrate reads traces of PyTorch's profiler: one made by hand, whose figures are known, a real one
 # of a processor, and damaged ones; compare takes what it writes.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # A cluster of one's own: in a few keys of the experiment, in a file of the same keys, over a shipped one;
 # and how `inspect` draws it.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # dialects: compiled blocks and fp8 are simulated, checked, and refused where they do not run.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Mistakes in an experiment file: exit status 2 and one line that names the place, the key, what was
 # found and what is allowed.
 # shellcheck source=tests/cli/_common.sh

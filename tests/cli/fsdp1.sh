@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # api: fsdp1 beside the others: compared, checked, explained; its keys and what it refuses.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

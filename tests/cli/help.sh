@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Help, version, and mistakes on the command line.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

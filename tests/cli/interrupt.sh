@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # A program that is interrupted ends by that signal, takes its processes along, and leaves no
 # unfinished file.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # tessera kernels: measured kernels against the cost model. The tables of the simulator are those of
 # the measured files, their points come out exactly, and what is left out is predicted well enough.
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

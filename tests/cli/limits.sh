@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Limits of keys that help prints are those that hold.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -13,22 +13,27 @@ works help all
 sed -n '/^Help$/q;s/^  \([a-z]*\) .*/\1/p' "$out" >"$tmp/commands"
 [ "$(wc -l <"$tmp/commands")" -gt 15 ] || complain "hardly a subcommand"
 sed 's/\\-/-/g; s/\\f[BRI]//g' "$tmp/man" >"$tmp/plain"
+bash=$(<"$tmp/bash") zsh=$(<"$tmp/zsh") fish=$(<"$tmp/fish") plain=$newline$(<"$tmp/plain")$newline
 while read -r command; do
     works "$command" --help
     sed -n '/^Options$/,$s/^  ..[, ] --\([a-z-]*\).*/\1/p' "$out" | grep -v '^help$' >"$tmp/options"
     sed -n "/^\\.SS $command$/,/^\\.S[SH] /p" "$tmp/plain" >"$tmp/section"
+    for text in bash zsh section; do # a file of its words, with a space on both sides of each
+        tr -sc 'a-zA-Z0-9-' ' ' <"$tmp/$text" >"$tmp/$text.words"
+    done
+    in_bash=$(<"$tmp/bash.words") in_zsh=$(<"$tmp/zsh.words") in_section=$(<"$tmp/section.words")
     while read -r option; do
         checks=$((checks + 1))
-        grep -q "^    $command)" "$tmp/bash" && grep -q -e "--$option\b" "$tmp/bash" &&
-            grep -q "^    $command)" "$tmp/zsh" && grep -q -e "--$option\b" "$tmp/zsh" &&
-            grep -q "from $command' -l $option\b" "$tmp/fish" && grep -q -e "--$option\b" "$tmp/section" ||
+        [[ $bash = *"$newline    $command)"* && $in_bash = *" --$option "* &&
+            $zsh = *"$newline    $command)"* && $in_zsh = *" --$option "* &&
+            $fish = *"from $command' -l $option "* && $in_section = *" --$option "* ]] ||
             complain "$command --$option is not in all of them"
     done <"$tmp/options"
 done <"$tmp/commands"
 works help keys
 sed -n 's/^\([a-z0-9_][a-z0-9_]*\(\.[a-z0-9_]*\)*\)$/\1/p' "$out" | while read -r key; do
-    grep -qx -e "$key" "$tmp/plain" && grep -q " $key=" "$tmp/fish" && grep -qx "    $key" "$tmp/zsh" &&
-        grep -q "[' ]$key " "$tmp/bash" || echo "$key"
+    [[ $plain = *"$newline$key$newline"* && $fish = *" $key="* && $zsh = *"$newline    $key$newline"* &&
+        ($bash = *"'$key "* || $bash = *" $key "*) ]] || echo "$key"
 done >"$tmp/missing"
 [ ! -s "$tmp/missing" ] || complain "keys that are not in all of them: $(head -n 3 "$tmp/missing")"
 

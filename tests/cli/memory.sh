@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # `tessera memory`: what it reads and writes, every kind of mistake, and a device that is too small.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # A misspelt key is an error that names the nearest one, whoever reads the file: every format of ours,
 # each of its objects.
 # shellcheck source=tests/cli/_common.sh

@@ -1,13 +1,14 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Every model of experiments/models: the counts of `inspect` are those of counts.tsv. Dense models
 # are built by the engine, which must come to the same number.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 models=$TSR_SOURCE_DIR/experiments/models
 
-# number KEY: the integer of a key in the JSON on stdout.
+# number KEY: $got is the integer of a key in the JSON on stdout, its first.
 number() {
-    sed -n "s/^ *\"$1\": *\([0-9][0-9]*\),*\$/\1/p" "$out" | head -n 1
+    got=
+    [[ $(<"$out") =~ $newline\ *\"$1\":\ *([0-9]+),?$newline ]] && got=${BASH_REMATCH[1]}
 }
 
 # shellcheck disable=SC2034 # columns that are not compared
@@ -20,7 +21,8 @@ while IFS='	' read -r name type hidden layers heads kv dim ffn vocab tied embed 
         "embedding $embed" "head $head" "final_norm $norm"; do
         key=${pair% *}
         checks=$((checks + 1))
-        [ "$(number "$key")" = "${pair#* }" ] || complain "$name: $key is $(number "$key"), not ${pair#* }"
+        number "$key"
+        [ "$got" = "${pair#* }" ] || complain "$name: $key is $got, not ${pair#* }"
     done
 done <"$models/counts.tsv"
 [ "$checks" -gt 250 ] || complain "only $checks checks: is counts.tsv there?"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # MPT files: what is modelled and what is refused; the table of positions; a Composer step and the
 # forms of checkpointing by their keys, and what excludes what.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Where results go: folders that cannot be written, full disks, no gnuplot; nothing half-written.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
@@ -38,7 +38,7 @@ for arguments in "compare $tmp/e.yaml" "compare $tmp/e.yaml --format csv" \
 done
 
 # Everything is there, and nothing under a temporary name.
-works compare "$tmp/e.yaml" --out "$tmp/a/b/out"
+works compare "$tmp/e.yaml" --out "$tmp/a/b/out" --pictures svg
 for file in summary.csv summary.json fsdp/memory.csv fsdp/streams.csv fsdp/trace.json ddp/memory.csv; do
     checks=$((checks + 1))
     [ -s "$tmp/a/b/out/$file" ] || complain "no $file"

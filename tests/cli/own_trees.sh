@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Module trees of one's own: modules that do not fit each other, repetition, attention to all keys, SwiGLU,
 # operations that are only priced. A ViT-L against sums worked by hand.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # --print-config is complete and reads back as the same; --set reaches every key.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # snapshot.pickle of real programs, read by Python: the history is one of a possible allocator, and
 # its figures are those of memory.csv. The trace is JSON. Exit 77: skipped, there is no python3.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Training stacks: what they put below the keys of an experiment, what wins over them, who is refused.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Text that no parser should see: what is not UTF-8, control characters, documents that nest, repeat or
 # grow without end. One line names the file, the line, what was found and what is allowed; none takes long.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # `tessera trace`: calls of a scenario that no recording of PyTorch 2.11 has, by what they change
 # (experiments/cli/player/trace/README.md).
 # shellcheck source=tests/cli/_common.sh

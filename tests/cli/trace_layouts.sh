@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # `tessera trace` of the kinds that are about layout only: mistakes in their scenarios.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Reports for people have no line of more than 100 columns, or than COLUMNS says, whatever the names in
 # them; --wide breaks none and has all columns. What is for programs stays as it is. Notes come with
 # --notes, and without it the report says that there are some.

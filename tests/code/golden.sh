@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Code that --emit writes of experiment.yaml, beside golden/; what is predicted at its top is what the table says; names of files;
 # plans; options that are refused. UPDATE=1 writes golden/ anew.
 # shellcheck source=tests/cli/_common.sh

@@ -225,7 +225,7 @@ def check_commands(bad):
 def make(folder, texts, short):
     os.makedirs(folder)
     study = Study(folder, texts, short, STRATEGIES)
-    study.run("compare", study.experiment, "--out", study.out, "--only", ",".join(DRAWN))
+    study.run("compare", study.experiment, "--out", study.out, "--pictures", "svg", "--only", ",".join(DRAWN))
     study.run("compare", study.experiment, "--emit", "torch", study.code)
     for end, format in (("toml", "torchtitan"), ("yaml", "accelerate")):
         study.run("compare", study.experiment, "--emit", format, f"{study.code}-{end}")

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Every experiment that is shipped (every second; every sixth in the short form), as code: Python compiles, TOML is read, YAML has no tab and one key a line.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

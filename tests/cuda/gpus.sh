@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # `tessera run --on cuda` on the stand-in's GPUs: what is refused, in one line, and what runs.
 #
 # Environment: TESSERA_STANDIN, the program with the stand-ins; TESSERA, the one without GPUs.

@@ -44,10 +44,8 @@ results=$(mktemp -d "${TMPDIR:-/tmp}/tessera-first-XXXXXX") || exit 1
 # What is started from here on has this in its environment, however it is started and whoever its parent is.
 export TSR_FIRST=$$-$started
 mine() {
-    local p
-    for p in /proc/[0-9]*; do
-        ! grep -qzxF "TSR_FIRST=$TSR_FIRST" "$p/environ" 2>/dev/null || echo "${p#/proc/}"
-    done
+    local -a all=(/proc/[0-9]*/environ) # listed before grep and sed begin, which have it, too
+    { grep -lzxF "TSR_FIRST=$TSR_FIRST" "${all[@]}" 2>/dev/null || true; } | sed 's|^/proc/||; s|/environ$||'
 }
 end_all() {
     local signal found pause

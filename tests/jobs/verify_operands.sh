@@ -8,13 +8,17 @@ study=$TSR_SOURCE_DIR/tests/exec/strategies.yaml
 # shellcheck disable=SC2059
 # tokens FILE COUNT: a token file of 16 bits with tokens below 48 (magic, version, count).
 tokens() {
+    local i token head all=
+    printf -v head '\\%o\\%o\\0\\0' $(($2 % 256)) $(($2 / 256))
+    for ((i = 0; i < $2; i++)); do
+        printf -v token '\\%o\\0' $((i * i % 47))
+        all+=$token
+    done
     {
         printf '\210\330\064\001\001\0\0\0'
-        printf "\\$(printf %o $(($2 % 256)))\\$(printf %o $(($2 / 256)))\\0\\0"
+        printf "$head"
         head -c 1012 /dev/zero
-        for ((i = 0; i < $2; i++)); do
-            printf "\\$(printf %o $((i * i % 47)))\\0"
-        done
+        printf "$all"
     } >"$1"
 }
 tokens "$tmp/train.bin" 1200

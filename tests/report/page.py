@@ -104,7 +104,7 @@ def figures(tmp):
     with open(tmp + '/study.yaml', 'w', encoding='utf-8') as out:
         out.write(f"title: '{HOSTILE}'\nmodel: llama-3.2-1b\ncluster: dgx-h100-1\nseq: 1024\nstrategies:\n  fsdp: {{}}\n"
                   "  whole: {wrap: root}\n  ddp: {api: ddp}\n  too-large: {batch: 256}\n  accumulates: {accumulation: {steps: 12}}\n")
-    tessera('compare', tmp + '/study.yaml', '--jobs', '2', '--out', tmp + '/study', '--traces')
+    tessera('compare', tmp + '/study.yaml', '--jobs', '2', '--out', tmp + '/study', '--traces', '--pictures', 'none')
     path = tmp + '/study/report.html'
     is_alone(path, 1_200_000)
     study, views = unpack.page(path)
@@ -136,7 +136,7 @@ def hostile(tmp):
         out.write('  - {name: head, type: linear, in: 64, out: 256}\n')
     with open(tmp + '/hostile.yaml', 'w', encoding='utf-8') as out:
         out.write('model: {tree: tree.yaml}\ncluster: dgx-h100-1\nworld: 4\nbatch: 1\nseq: 64\nstrategies:\n  a: {}\n')
-    tessera('compare', tmp + '/hostile.yaml', '--out', tmp + '/hostile')
+    tessera('compare', tmp + '/hostile.yaml', '--out', tmp + '/hostile', '--pictures', 'none')
     is_alone(tmp + '/hostile/report.html', 400_000)
     _, views = unpack.page(tmp + '/hostile/report.html')
     check({f'layers.{i}.{name}' for i, name in enumerate(MODULES)} <= set(views[0].modules), f'modules arrive whole: {views[0].modules}')

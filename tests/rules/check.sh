@@ -18,13 +18,13 @@ trap 'rm -rf "$work"' EXIT
 
 # What exists: FOLDER_FILE:FUNCTION of every test that a program runs, golden:SCENARIO.
 for source in "$tests"/*/test_*.c; do
-    folder=$(basename "$(dirname "$source")")
-    file=$(basename "$source" .c)
+    folder=${source%/*} file=${source##*/}
     tr -d ' \n' <"$source" | grep -o 'cmocka_unit_test([a-z0-9_]*)' |
-        sed "s/.*(\\(.*\\))/${folder}_$file:\\1/"
+        sed "s/.*(\\(.*\\))/${folder##*/}_${file%.c}:\\1/"
 done >"$work/tests"
 for scenario in "$tests"/golden/scenarios/*.json; do
-    echo "golden:$(basename "$scenario" .json)"
+    scenario=${scenario##*/}
+    echo "golden:${scenario%.json}"
 done >>"$work/tests"
 
 # FILE:FUNCTION of every definition in the files that the table names.

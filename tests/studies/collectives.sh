@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # tessera collectives: its tables, options and mistakes.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # The published collectives are predicted as well as we say, and by the choice of algorithm: a model
 # that knows rings with the Simple protocol only is refused by the same limits.
 # shellcheck source=tests/cli/_common.sh

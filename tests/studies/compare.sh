@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # compare, sim, run and program on real experiments.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
@@ -54,7 +54,7 @@ has "$out" "out of memory"
 # The command under the table repeats the row: with what --set changed, or the resolved file. It leaves the code.
 again() { sed -n "s|^    tessera compare \(.*\) out/code\$|\"$TESSERA\" compare \1 $tmp/code --wide|p" "$out"; }
 for folder in "" "$tmp/changed"; do
-    works compare "$flagship" --only fsdp --wide --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder"}
+    works compare "$flagship" --only fsdp --wide --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder" --pictures none}
     [ -s "$err" ] && complain "something on stderr"
     grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/rows"
     command=$(again)

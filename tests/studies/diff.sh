@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # diff: totals are those of compare, categories those of memory.csv, recordings as the golden data
 # says; every kind of run against every other, and mistakes.
 # shellcheck source=tests/cli/_common.sh

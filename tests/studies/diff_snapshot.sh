@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # diff against memory snapshots: one of a real run of PyTorch, which a strategy predicts to the byte,
 # and of the program's own; changed and damaged ones.
 # shellcheck source=tests/cli/_common.sh
@@ -93,7 +93,7 @@ grep -q "Unknown" "$out" && complain "an input that was moved is unknown"
 
 # ---- the program's own ---------------------------------------------------------------------------
 
-works compare "$tmp/llama.yaml" --set cluster=dgx-h100-1 --only fsdp --out "$tmp/out"
+works compare "$tmp/llama.yaml" --set cluster=dgx-h100-1 --only fsdp --out "$tmp/out" --pictures none
 works diff "$tmp/llama.yaml:fsdp" "$tmp/out/fsdp/snapshot.pickle"
 has "$out" "B minus A: 0 allocated, 0 reserved" "The curves never part"
 # Blocks that are larger than what was asked for, since a remainder was not split off, are so on both sides.

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # explain: its figures are those of compare and memory.csv; a what-if is a real run with --set.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

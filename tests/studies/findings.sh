@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Findings: figures, pictures and words of experiments/findings are those of today's program, two in the short form and all in
 # the long one; another figure, other data, another picture and a sentence that is no longer true are noticed. Exit 77: no python3.
 # shellcheck source=tests/cli/_common.sh

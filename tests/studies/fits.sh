@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # The four verdicts of whether a strategy fits: the same in every command, and what they rest on.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

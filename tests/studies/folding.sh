@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Folding whole jobs, with their copies to and from the host: the same times as every rank by
 # itself, from a few representatives.
 # shellcheck source=tests/cli/_common.sh

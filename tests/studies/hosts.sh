@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Memory of a node's host: the sum over its ranks and phases, and its verdict in every command.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

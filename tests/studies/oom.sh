@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # A simulated device that runs out of memory: one line on stderr, exit status 3, a row, files.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
@@ -58,7 +58,7 @@ full ddp
 has "$err" "ddp: out of memory" "no batch or sequence would fit" "Sharded Param 29.92 GiB"
 
 # In a comparison it is a row; the others go on.
-works compare "$tmp/e.yaml" --set batch=1 --out "$tmp/both"
+works compare "$tmp/e.yaml" --set batch=1 --out "$tmp/both" --pictures svg
 has "$out" "| ddp [1]" "| fsdp" "[1] ddp: out of memory"
 [ -s "$tmp/both/ddp/oom.json" ] || complain "no oom.json of ddp"
 [ -s "$tmp/both/fsdp/memory.csv" ] || complain "no memory curve of fsdp"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # overlap: its totals are those of compare, from a file and from what compare and run left; what
 # would hide it; the host's stops; diff of exposure; mistakes.
 # shellcheck source=tests/cli/_common.sh
@@ -189,7 +189,7 @@ if "$TESSERA" run "$small" --on host --ranks 2 --strategy fsdp --set world=2 --s
     like+=(--set "cluster=$tmp/machine/cluster-host.json")
     fails 2 "of 2 ranks on host, beside fsdp, simulated on 1 x host" "allowed: the machine of the run: --set world=2" \
         -- compare "$small" "${like[@]}" --set world=1
-    works compare "$small" "${like[@]}" --set world=2 --out "$tmp/beside"
+    works compare "$small" "${like[@]}" --set world=2 --out "$tmp/beside" --pictures svg
     has "$out" "| fsdp-measured |" "| ran " "| 2 x host"
     checks=$((checks + 1))
     python3 - "$tmp/beside/summary.json" <<'END' || complain "the row of the run"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # A sweep in parts: killed and started again it redoes nothing that was complete, and the parts
 # together are one run, byte for byte but for the time that the simulation took.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # phases: init, load, eval and save beside the steps; memory against the card.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # tessera plan: the search finds what brute force finds; the largest sizes are boundaries; mistakes.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # tessera plan: in random small spaces the search finds what brute force finds, with fewer emissions;
 # an interrupted search shows what it has, and goes on. Another seed: plan_spaces.sh SEED [SPACES].
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # The study of published peaks: its script gives a row for every published one, and where a figure
 # must agree (sizes of llm.c's buffers, runs that are known to fit) it does. Exit 77: no python3.
 # shellcheck source=tests/cli/_common.sh

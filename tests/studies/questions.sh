@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Every command of experiments/guide/faq.md runs, and prints what its section says to look at; in the short form those of every
 # second question.
 # shellcheck source=tests/cli/_common.sh

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Rankings that people know come out: experiments/findings/rankings/README.md tells which, from where, and
 # what comes out by how much.
 # shellcheck source=tests/cli/_common.sh

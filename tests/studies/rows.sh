@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Published rows that are written as experiments of five lines get what `tessera validate` predicts for them.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Clusters in XML, faults, noise, several jobs and goodput, as a user asks for them.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

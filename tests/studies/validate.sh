@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # validate: published tables, rows that are not modelled, and mistakes in both files.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"

@@ -1,4 +1,4 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # validate on every table that is shipped: its first, middle and last row, which under the sanitizers shows what a whole
 # table does to memory. Stacks of calls that have returned are watched, too (gcc does not do it by itself).
 # shellcheck source=tests/cli/_common.sh

@@ -37,7 +37,7 @@ entry() {
 
 # A class that is claimed, one with too few rows, one that was not measured: of that no error is known,
 # and --notes alone names what is nearest. Each once.
-works compare "$tmp/study/two.yaml" --out "$tmp/out" --notes
+works compare "$tmp/study/two.yaml" --out "$tmp/out" --pictures none --notes
 has "$out" "Validated error of time, fully_shard on h100-sxm5-80g, one node: measured: fully_shard on h100-sxm5-80g, 8 GPUs, llama, no stack: median 2.1 %, 90 % within 5.0 %, largest 8.3 % (10 rows of made-up.csv)." \
     "Validated error of time, fully_shard on h100-sxm5-80g, more than one node: measured: fully_shard on h100-sxm5-80g, 16 to 64 GPUs" \
     "(6 rows of made-up.csv: too few to claim an error)" \
