@@ -22,9 +22,8 @@
 
 /* TSR_CUDA_ITEMS: elements that a thread has in hand at once: 16 bytes of bf16. */
 /* TSR_CUDA_STAY, TSR_CUDA_STAY_WIDE: blocks of kernels over lists that a multiprocessor has at
- * once, the latter with many registers; TSR_CUDA_STAY_FUSED: with so many that 120 bytes of a
- * thread are on their way. */
-enum { TSR_CUDA_STAY = 4, TSR_CUDA_STAY_WIDE = 3, TSR_CUDA_STAY_FUSED = 2 };
+ * once, the latter with so many registers that 120 bytes of a thread are on their way. */
+enum { TSR_CUDA_STAY = 4, TSR_CUDA_STAY_WIDE = 2 };
 enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
 #ifndef TSR_BLOCK
 #define TSR_BLOCK 8 /* of exec/kernels/tensor/tensor.h: TSR_CUDA_ITEMS */

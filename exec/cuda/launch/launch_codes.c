@@ -59,7 +59,7 @@ static const struct entry entries[] = {
     {"norm_power",           SINGLES,  .forms = REALS(norm_power)},
     {"norms",                OWN,      .own = tsr_cuda_norms},
     {"optimizer",            ELEMENTS, .forms = REALS(optimizer), .stay = TSR_CUDA_STAY_WIDE},
-    {"optimizer_fused",      ELEMENTS, .forms = REALS(optimizer_fused), .stay = TSR_CUDA_STAY_FUSED},
+    {"optimizer_fused",      ELEMENTS, .forms = REALS(optimizer_fused), .stay = TSR_CUDA_STAY_WIDE},
     {"place",                ELEMENTS, .forms = REALS(place)},
     {"rare",                 ELEMENTS, .forms = REALS(rare)},
     {"rotary",               ELEMENTS, .forms = REALS(rotary)},

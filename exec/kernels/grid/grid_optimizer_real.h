@@ -126,9 +126,12 @@ TSR_ANYWHERE void TSR_R(tsr_optimizer_step)(const struct tsr_optimizer_work *w,
                                             unsigned n, struct TSR_R(tsr_optimizer_block) * b)
 {
     const struct TSR_R(tsr_adamw) *k = &numbers->adamw;
-    const TSR_REAL *from = numbers->from == TSR_FROM_T   ? b->t
-                           : numbers->from == TSR_FROM_M ? b->m
-                                                         : b->g;
+    /* A pointer to one of the three would keep all of them out of a GPU's registers. */
+    TSR_REAL from[TSR_BLOCK];
+    TSR_LANES (i, n)
+        from[i] = numbers->from == TSR_FROM_T   ? b->t[i]
+                  : numbers->from == TSR_FROM_M ? b->m[i]
+                                                : b->g[i];
     switch (numbers->step) {
     case TSR_STEP_DECAY:
         TSR_EACH(p, w->decays ? b->p[i] * k->decay : b->p[i]);

@@ -6,4 +6,4 @@
 #include "exec/kernels/grid/grid_optimizer.h"
 
 TSR_LIST_CODE(optimizer, tsr_grid_optimizer, struct tsr_optimizer, TSR_CUDA_STAY_WIDE)
-TSR_LIST_CODE(optimizer_fused, tsr_grid_optimizer_fused, struct tsr_optimizer, TSR_CUDA_STAY_FUSED)
+TSR_LIST_CODE(optimizer_fused, tsr_grid_optimizer_fused, struct tsr_optimizer, TSR_CUDA_STAY_WIDE)
