@@ -30,6 +30,9 @@ struct tsr_source {
     void *user;
     /* The initial values of a piece, in its dtype. */
     tsr_status (*init)(void *user, const struct tsr_piece *piece, void *out);
+    /* What init() writes is tsr_init_piece() of this seed, which a device may make by itself; NULL:
+     * it is not. Lives as long as the source. */
+    const uint64_t *init_seed;
     /* `bytes` of a micro-batch of this rank. dtype: i64 tokens, or floats. */
     tsr_status (*batch)(void *user, uint32_t iteration, uint32_t micro, enum tsr_batch_part part,
                         bool eval, tsr_dtype dtype, void *out, uint64_t bytes);

@@ -42,6 +42,10 @@ struct tsr_task {
     uint32_t event;
 };
 
+/* A task of kind SOURCE with one view: where its values are initial ones that a device can make by
+ * itself, the device that task->call names does (kernel.h: launch), and *is_done is true. */
+tsr_status tsr_task_initial(const struct tsr_task *task, bool *is_done) TSR_MUST_USE;
+
 /* Called by the device when a task is done, on the thread that ran it: what really ran is in
  * `task`. begin and end: seconds on the device's clock; NAN: not known yet (tsr_task_times_fn). */
 typedef void (*tsr_task_done_fn)(void *user, uint16_t stream, const struct tsr_task *task,

@@ -5,6 +5,7 @@
 
 #include "exec/base/numeric.h"
 #include "exec/executor/executor_impl.h"
+#include "exec/kernels/elements/initial.h"
 
 enum { PIECE_ARGS = 3 + 3 * TSR_PIECE_DIMS };
 
@@ -46,6 +47,20 @@ static tsr_status init_param(const struct tsr_source *source, const struct tsr_i
     struct tsr_piece piece = piece_of(call);
     piece.init = (int)call->work->args[0];
     return source->init(source->user, &piece, call->views[0].data);
+}
+
+tsr_status tsr_task_initial(const struct tsr_task *task, bool *is_done)
+{
+    const struct tsr_kernel_call *call = &task->call;
+    const uint64_t *seed = task->source->init_seed;
+    *is_done = seed && task->source_fn == init_param &&
+               tsr_dtype_is_float((tsr_dtype)call->views[0].dtype);
+    if (!*is_done)
+        return TSR_OK;
+    TSR_TRY(check(call, PIECE_ARGS, 1));
+    struct tsr_piece piece = piece_of(call);
+    piece.init = (int)call->work->args[0];
+    return tsr_initial_run(call, *seed, &piece);
 }
 
 static tsr_status read_batch(const struct tsr_source *source, const struct tsr_instr *instr,

@@ -12,14 +12,12 @@
  *   constant  c
  *
  * computed in double, rounded to f32, then to the dtype: a bf16 parameter is the f32 one, rounded.
+ * The code is exec/kernels/grid/grid_initial.h, which GPUs run, too.
  */
 #ifndef TSR_EXEC_INIT_H
 #define TSR_EXEC_INIT_H
 
 #include "exec/base/source.h"
-
-/* Philox4x32-10. Salmon, Moraes, Dror, Shaw: Parallel Random Numbers: As Easy as 1, 2, 3 (2011). */
-void tsr_philox(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4]);
 
 /* The initial values of a box, row-major: what `init` of struct tsr_source must write. `out` has
  * room for all elements of piece->size; n_dims = 0 is one element. piece->what does not matter:

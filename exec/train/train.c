@@ -10,6 +10,7 @@
 
 #include "engine/program/base.h"
 #include "exec/files/init.h"
+#include "exec/kernels/grid/grid_initial.h"
 #include "exec/train/train_impl.h"
 
 double tsr_train_clock(void)
@@ -127,6 +128,7 @@ struct tsr_source tsr_train_source(struct tsr_train *t)
 {
     return (struct tsr_source){.user = t,
                                .init = init,
+                               .init_seed = t->weights ? NULL : &t->config.seed,
                                .batch = batch,
                                .report = report,
                                .read = read_piece,

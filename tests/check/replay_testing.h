@@ -19,6 +19,7 @@
 
 #include "exec/files/init.h"
 #include "exec/host/host_device.h"
+#include "exec/kernels/grid/grid_initial.h"
 #include "tests/check/study/families.h"
 
 enum { REPLAY_WORDS = 16 /* tokens that every family's model knows */, REPLAY_TEXT = 256 };

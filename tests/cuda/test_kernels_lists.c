@@ -6,6 +6,7 @@
 #include "tests/kernels/kernels_testing.h"
 
 #include "exec/cuda/gpu/gpu.h"
+#include "exec/kernels/elements/initial.h"
 
 enum { MAX_VIEWS = 600 };
 
@@ -96,8 +97,8 @@ static void compare(const struct list_call *c, uint32_t i, bool exact)
 
 /* Runs the host's kernel, puts the memory back, runs the GPU's, and compares. scalars_at: where the
  * GPU finds scalars; NULL: in the call. */
-static void same_as_host(struct list_call *c, bool exact, const double *scalars_at,
-                         uint64_t scratch_bytes)
+static void compare_kernels(struct list_call *c, tsr_kernel_fn host, tsr_kernel_fn gpu, bool exact,
+                            const double *scalars_at, uint64_t scratch_bytes)
 {
     unsigned char *scratch = test_memory(scratch_bytes + 1);
     struct tsr_cuda_context context = {.n_sms = test_gpu()->n_sms,
@@ -108,7 +109,7 @@ static void same_as_host(struct list_call *c, bool exact, const double *scalars_
                                        .scalars = scalars_at};
     for (uint32_t i = 0; i < c->call.n_views; i++)
         c->before[i] = copy_of(c->blocks[i], c->bytes[i]);
-    assert_int_equal(tsr_host_kernel(c->work.name)(&c->call), TSR_OK);
+    assert_int_equal(host(&c->call), TSR_OK);
     for (uint32_t i = 0; i < c->call.n_views; i++) {
         c->host[i] = copy_of(c->blocks[i], c->bytes[i]);
         memcpy(c->blocks[i], c->before[i], c->bytes[i]);
@@ -117,12 +118,63 @@ static void same_as_host(struct list_call *c, bool exact, const double *scalars_
         memset(c->scalars, 0, sizeof c->scalars);
     c->call.launch = tsr_cuda_launch_code;
     c->call.context = &context;
-    tsr_status status = test_finish(tsr_cuda_kernel_of(c->work.name)(&c->call));
+    tsr_status status = test_finish(gpu(&c->call));
     if (status != TSR_OK)
         fail_msg("%s: %s", c->work.name, tsr_error_text());
     for (uint32_t i = 0; i < c->call.n_views; i++)
         compare(c, i, exact);
     test_give_back(scratch);
+}
+
+static void same_as_host(struct list_call *c, bool exact, const double *scalars_at,
+                         uint64_t scratch_bytes)
+{
+    compare_kernels(c, tsr_host_kernel(c->work.name), tsr_cuda_kernel_of(c->work.name), exact,
+                    scalars_at, scratch_bytes);
+}
+
+/* ---- initial values -------------------------------------------------------------------------- */
+
+static struct tsr_piece initial_piece;
+
+static tsr_status initial(const struct tsr_kernel_call *call)
+{
+    return tsr_initial_run(call, UINT64_C(0x123456789abcdef), &initial_piece);
+}
+
+/* Boxes whose rows begin and end within the four elements that have their random words together;
+ * fewer dimensions than four; nothing; a place beyond 32 bits. */
+static void initial_values(void **state)
+{
+    static const struct {
+        int n_dims;
+        uint64_t shape[4], start[4], size[4];
+    } boxes[] = {{2, {700, 515}, {3, 2}, {600, 510}},
+                 {1, {100003}, {1}, {100001}},
+                 {4, {3, 5, 7, 11}, {1, 0, 2, 3}, {2, 5, 5, 1}},
+                 {2, {UINT64_C(1) << 20, UINT64_C(1) << 20}, {1 << 19, 5}, {1, 77}},
+                 {2, {40, 40}, {40, 0}, {0, 40}},
+                 {0, {0}, {0}, {0}}};
+    static const uint8_t dtypes[] = {TSR_F32, TSR_BF16, TSR_F16, TSR_F64};
+    (void)state;
+    for (size_t i = 0; i < 3 * sizeof boxes / sizeof *boxes * sizeof dtypes; i++) {
+        size_t box = i % (sizeof boxes / sizeof *boxes);
+        initial_piece = (struct tsr_piece){.name = 77 + (uint64_t)i,
+                                           .n_dims = boxes[box].n_dims,
+                                           .dtype = dtypes[i / 3 % sizeof dtypes],
+                                           .init = (int)(i / 12 % 3),
+                                           .constant = 0.02};
+        uint64_t n = 1;
+        for (int d = 0; d < boxes[box].n_dims; d++) {
+            initial_piece.shape[d] = boxes[box].shape[d];
+            initial_piece.start[d] = boxes[box].start[d];
+            n *= initial_piece.size[d] = boxes[box].size[d];
+        }
+        struct list_call *c = open_call("init_param");
+        operand(c, 0, TSR_WRITE, initial_piece.dtype, n, 0);
+        compare_kernels(c, initial, initial, true, NULL, 0);
+        close_call(c);
+    }
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -328,10 +380,10 @@ static void little_scratch(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(alignments),    cmocka_unit_test(joined),
-                                       cmocka_unit_test(pieces),        cmocka_unit_test(used),
-                                       cmocka_unit_test(sums),          cmocka_unit_test(many),
-                                       cmocka_unit_test(optimizers),    cmocka_unit_test(embedding),
-                                       cmocka_unit_test(little_scratch)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(initial_values), cmocka_unit_test(alignments), cmocka_unit_test(joined),
+        cmocka_unit_test(pieces),         cmocka_unit_test(used),       cmocka_unit_test(sums),
+        cmocka_unit_test(many),           cmocka_unit_test(optimizers), cmocka_unit_test(embedding),
+        cmocka_unit_test(little_scratch)};
     return cmocka_run_group_tests_name("CUDA: kernels over lists", tests, NULL, NULL);
 }

@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "exec/files/init.h"
+#include "exec/kernels/grid/grid_initial.h"
 #include "experiments/study/job/build.h"
 #include "experiments/study/job/emit.h"
 #include "tests/exec/devices_testing.h"
@@ -130,10 +131,12 @@ struct job_rank {
     char text[JOB_TEXT];
 };
 
+static const uint64_t job_seed = 1;
+
 static tsr_status job_init(void *user, const struct tsr_piece *piece, void *out)
 {
     (void)user;
-    return tsr_init_piece(1, piece, 1, out);
+    return tsr_init_piece(job_seed, piece, 1, out);
 }
 
 /* The row of the job that is row `k` of a rank's micro-batch. */
@@ -187,6 +190,7 @@ static inline tsr_status job_make(struct job_rank *r)
     const struct job_config *c = r->config;
     const struct tsr_source source = {.user = r,
                                       .init = job_init,
+                                      .init_seed = &job_seed,
                                       .batch = job_batch,
                                       .report = job_report,
                                       .read = c->sink.read,

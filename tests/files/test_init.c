@@ -5,6 +5,7 @@
 
 #include "exec/base/numeric.h"
 #include "exec/files/init.h"
+#include "exec/kernels/grid/grid_initial.h"
 
 /* kat_vectors of the Random123 distribution, philox4x32 10. */
 static void philox_gives_the_known_answers(void **state)

@@ -294,6 +294,13 @@ static tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_st
 {
     if (task->call.n_views != 1) /* which the source refuses */
         return task->source_fn(task->source, task->instr, &task->call);
+    bool is_done;
+    struct tsr_task here = *task;
+    here.call.launch = tsr_cuda_launch_code;
+    here.call.context = &s->context;
+    TSR_TRY(tsr_task_initial(&here, &is_done));
+    if (is_done)
+        return TSR_OK;
     const struct tsr_view *v = &task->call.views[0];
     void *large = v->bytes > STAGING_BYTES ? malloc(v->bytes) : NULL;
     if (v->bytes > STAGING_BYTES && !large)

@@ -57,6 +57,7 @@ TSR_DECLARE_CUDA(attention_padding);
 TSR_DECLARE_CUDA(scalars_write);
 
 TSR_DECLARE_CUDA(conjugate);
+TSR_DECLARE_CUDA(initial);
 TSR_DECLARE_CUDA(join_words);
 TSR_DECLARE_CUDA(move);
 TSR_DECLARE_CUDA(rotary_table);

@@ -43,6 +43,7 @@ static const struct entry entries[] = {
     {"embedding",            ELEMENTS, .forms = REALS(embedding)},
     {"fold",                 OWN,      .own = tsr_cuda_fold},
     {"head_sums",            ELEMENTS, .forms = REALS(head_sums)},
+    {"initial",              SINGLES,  .forms = WORDS(initial)},
     {"join_words",           SINGLES,  .forms = WORDS(join_words), .stay = TSR_CUDA_STAY},
     {"list",                 ELEMENTS, .forms = REALS(list), .stay = TSR_CUDA_STAY},
     {"log_p_backward",       ROWS,     .forms = TSR_FORMS(log_p_backward), .grows = true},

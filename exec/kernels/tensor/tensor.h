@@ -196,21 +196,6 @@ TSR_ANYWHERE void tsr_put_spread(unsigned char *p, unsigned dtype, const float *
     }
 }
 
-TSR_ANYWHERE double tsr_double_of_words(uint32_t low, uint32_t high)
-{
-    uint64_t bits = (uint64_t)high << 32 | low;
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-TSR_ANYWHERE uint64_t tsr_double_bits(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 /* Where elements [at, at + n) begin if they lie one behind the other, else NULL. */
 TSR_ANYWHERE unsigned char *tsr_elems_together(const struct tsr_elems *e, uint64_t at, uint64_t n)
 {

@@ -6,6 +6,7 @@
 #include "exec/cuda/kernels/grid/grid.h"
 #include "exec/kernels/grid/grid_copy.h"
 #include "exec/kernels/grid/grid_elementwise.h"
+#include "exec/kernels/grid/grid_initial.h"
 #include "exec/kernels/grid/grid_rotary.h"
 
 /* One tensor or a list of them in a launch. */
@@ -29,6 +30,9 @@ TSR_GRID_CODE_OF_ONE(conjugate, tsr_grid_conjugate, struct tsr_conjugate)
 /* silu(gate) * up and its gradients. */
 TSR_GRID_CODE(swiglu, tsr_grid_swiglu, struct tsr_swiglu)
 TSR_GRID_CODE(swiglu_backward, tsr_grid_swiglu_backward, struct tsr_swiglu)
+
+/* Initial values of parameters. */
+TSR_GRID_CODE_OF_ONE(initial, tsr_grid_initial, struct tsr_initial)
 
 /* Writes the table of enum tsr_scalar, for graphs. */
 TSR_GRID_KERNEL(tsr_cuda_scalars_write, struct tsr_cuda_table)
