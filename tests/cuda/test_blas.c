@@ -121,6 +121,24 @@ static void fastest(void **state)
     blas_close(&t);
 }
 
+/* What adds takes the algorithm of what does not, and no memory for a second result. */
+static void adding(void **state)
+{
+    (void)state;
+    struct blas_test t;
+    blas_open(&t, NULL, false, true);
+    tsr_standin_slow_algorithms(2);
+    assert_int_equal(algorithm_of(&t, TSR_F32, TSR_F32, 0), 2);
+    tsr_standin_slow_algorithms(1);
+    uint64_t waited = blas_calls("cudaEventSynchronize");
+    assert_int_equal(algorithm_of(&t, TSR_F32, TSR_F32, 1), 2);
+    assert_int_equal(blas_calls("cudaEventSynchronize"), waited);
+    algorithm_of(&t, TSR_BF16, TSR_F32, 1); /* nothing that is alike was timed */
+    assert_true(blas_calls("cudaEventSynchronize") > waited);
+    tsr_standin_slow_algorithms(0);
+    blas_close(&t);
+}
+
 /* Sums of 16 bits are rounded once: no parts are added in place. Nor with `deterministic`. */
 static void reductions(void **state)
 {
@@ -273,9 +291,9 @@ static void failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products), cmocka_unit_test(repeated),   cmocka_unit_test(alignments),
-        cmocka_unit_test(refused),  cmocka_unit_test(fastest),    cmocka_unit_test(reductions),
-        cmocka_unit_test(first),    cmocka_unit_test(workspaces), cmocka_unit_test(no_memory),
-        cmocka_unit_test(captured), cmocka_unit_test(failures)};
+        cmocka_unit_test(products),   cmocka_unit_test(repeated), cmocka_unit_test(alignments),
+        cmocka_unit_test(refused),    cmocka_unit_test(fastest),  cmocka_unit_test(adding),
+        cmocka_unit_test(reductions), cmocka_unit_test(first),    cmocka_unit_test(workspaces),
+        cmocka_unit_test(no_memory),  cmocka_unit_test(captured), cmocka_unit_test(failures)};
     return cmocka_run_group_tests_name("cuBLASLt: products", tests, NULL, NULL);
 }

@@ -163,10 +163,28 @@ static bool known(struct tsr_blas *blas, struct tsr_blas_problem *p, struct tsr_
     return usable;
 }
 
+/* A product that adds to its result cannot be timed there. It takes the algorithm of the one that
+ * is alike and does not add, which the first micro-batch has had timed, if there is one. */
+static bool alike(struct tsr_blas *blas, struct tsr_blas_problem *p, struct tsr_blas_plan *out)
+{
+    struct tsr_blas_key key = p->key;
+    if (!(key.field[TSR_BLAS_FLAGS] & TSR_BLAS_ADD))
+        return false;
+    key.field[TSR_BLAS_FLAGS] &= ~(uint64_t)TSR_BLAS_ADD;
+    pthread_mutex_lock(&blas->lock);
+    const struct tsr_blas_plan *timed = tsr__blas_find(blas, &key);
+    bool usable = timed && timed->origin == TSR_BLAS_TIMED;
+    if (usable)
+        *out = *timed;
+    pthread_mutex_unlock(&blas->lock);
+    out->key = p->key;
+    return usable && tsr__blas_check(blas, p, &out->algo);
+}
+
 /* Plans the problem, and keeps the plan, unless another thread was faster: then it takes that. */
 static tsr_status plan(struct tsr_blas *blas, struct tsr_blas_problem *p, struct tsr_blas_plan *out)
 {
-    tsr_status status = tsr__blas_plan(blas, p, out);
+    tsr_status status = alike(blas, p, out) ? TSR_OK : tsr__blas_plan(blas, p, out);
     if (status != TSR_OK)
         return status;
     pthread_mutex_lock(&blas->lock);
