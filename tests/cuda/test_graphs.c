@@ -326,6 +326,46 @@ static void graphs__capture_fails_in_16_bits__refused_unless_allowed(void **stat
     strategies_close(&s);
 }
 
+/* Scalars of a stream that a capture is the first to use change from launch to launch, too. */
+static void graphs__stream_used_first_in_a_capture__reads_the_table(void **state)
+{
+    struct tsr_standin_config config = tsr_standin_default();
+    struct tsr_device *device;
+    double scalars[TSR_N_SCALARS] = {0};
+    float *memory;
+    (void)state;
+    tsr_standin_configure(&config);
+    assert_int_equal(
+        tsr_cuda_device_create(&(struct tsr_cuda_device_config){.timeout_s = 20}, &device), TSR_OK);
+    assert_int_equal(cudaMalloc((void **)&memory, 2 * sizeof *memory), cudaSuccess);
+    memory[0] = 2;
+    const struct tsr_view views[] = {
+        {.data = memory, .bytes = sizeof *memory, .dtype = TSR_F32, .access = TSR_READ},
+        {.data = memory + 1,
+         .bytes = sizeof *memory,
+         .dtype = TSR_F32,
+         .slot = 1,
+         .access = TSR_WRITE}};
+    const struct tsr_work work = {.name = "mul_max_norm", .op = TSR_OP_POINTWISE};
+    const struct tsr_device_ops *ops = device->ops;
+    const struct tsr_task task = {
+        .kind = TSR_TASK_KERNEL,
+        .kernel = ops->kernel(work.name),
+        .call = {.work = &work, .n_views = 2, .views = views, .scalars = scalars}};
+    job_ok(ops->graphs->capture_begin(device, 77));
+    job_ok(ops->submit(device, 5, &task));
+    job_ok(ops->graphs->capture_end(device, true));
+    for (int i = 1; i <= 3; i++) {
+        scalars[TSR_SCALAR_MAX_NORM] = i;
+        job_ok(ops->graphs->run_begin(device, 77));
+        job_ok(ops->graphs->run_end(device, scalars));
+        job_ok(ops->drain(device));
+        assert_true(memory[1] == 2.0f * (float)i);
+    }
+    ops->destroy(device);
+    assert_int_equal(cudaFree(memory), cudaSuccess);
+}
+
 static void graphs__error_left_before__is_not_the_runs(void **state)
 {
     struct known k;
@@ -482,6 +522,7 @@ int main(void)
         cmocka_unit_test(graphs__nodes_in_other_orders__same_bits),
         cmocka_unit_test(graphs__nccl__same_bits_and_it_ends),
         cmocka_unit_test(graphs__capture_fails__run_goes_on),
+        cmocka_unit_test(graphs__stream_used_first_in_a_capture__reads_the_table),
         cmocka_unit_test(graphs__error_left_before__is_not_the_runs),
         cmocka_unit_test(graphs__launch_fails__run_fails),
     };

@@ -146,13 +146,14 @@ static tsr_status look_around(struct tsr_cuda_device *d, struct patience *p)
     return TSR_OK;
 }
 
-/* First without giving the core away for long: a step may be short. */
+/* First without giving the core away for long: a step may be short. A step of seconds still ends
+ * within some tens of microseconds; what takes longer than that is no step. */
 static void pause_a_little(struct patience *p)
 {
     if (p->turns++ < 200)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = p->turns < 2000 ? 20000 : 200000}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = p->turns < 100000 ? 20000 : 200000}, NULL);
 }
 
 static tsr_status wait_for(struct tsr_cuda_device *d, cudaEvent_t event)

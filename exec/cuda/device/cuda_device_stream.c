@@ -54,7 +54,10 @@ static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cu
     TSR_TRY(priority_of(d, index, &priority));
     TSR_CUDA("an event", cudaEventCreateWithFlags(&s->tail, cudaEventDisableTiming));
     TSR_CUDA("a stream", cudaStreamCreateWithPriority(&s->handle, cudaStreamNonBlocking, priority));
+    /* A stream that a capture uses first finds scalars where the others do. */
+    bool captured = d->graphs.what == TSR_CUDA_CAPTURES;
     s->context = (struct tsr_cuda_context){.stream = s->handle,
+                                           .scalars = captured ? d->graphs.scalars : NULL,
                                            .index = index,
                                            .n_sms = d->gpu.n_sms,
                                            .architecture = d->gpu.architecture,
