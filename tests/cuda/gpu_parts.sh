@@ -206,10 +206,12 @@ has "$err" 'gpt2-124m'
 
 # Out of memory.
 export TSR_STANDIN=memory=30000000000
-fails 3 'out of memory: rank 0' 'forward, model.layers.' 'All Gather Input' 'predicted are' 'GPU 0' 'would fit' \
+fails 3 'out of memory: rank 0' 'forward, model.layers.' 'for Activation do not fit' 'predicted are' 'GPU 0' 'would fit' \
     -- run "$jobs/llama-3-8b-l8.yaml" --strategy fsdp --on cuda --set batch=2 --set mirror=false
 fails 3 'lm_head' 'batch 2 would fit' -- run "$jobs/llama-3.2-1b.yaml" --strategy fsdp --on cuda --set mirror=false
-export TSR_STANDIN=memory=90000000
+fails 3 'out of memory: rank 0' 'GiB reserved and 4.00 for cuBLASLt and cuDNN' \
+    -- run "$jobs/llama-3-8b-l8.yaml" --strategy fsdp --on cuda --set mirror=false --deterministic
+export TSR_STANDIN=fail=cuMemCreate:3:2
 checks=$((checks + 1))
 "$TESSERA" run "$jobs/tiny-llama.yaml" --strategy fsdp --on cuda >"$out" 2>"$err" </dev/null
 got=$?

@@ -414,6 +414,7 @@ static const struct tsr_device_ops ops = {
     .count_done = count_done,
     .count_slow = count_slow,
     .set_timing = set_timing,
+    .scratch = tsr__cuda_scratch_of,
     .abort = give_up,
     .destroy = destroy,
     .graphs = &tsr_cuda_device_graphs,

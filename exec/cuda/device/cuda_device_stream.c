@@ -6,9 +6,6 @@
 
 #include "exec/cuda/device/cuda_device_impl.h"
 
-/* Memory for the time of one call of a library; cuBLASLt's advice for Hopper. */
-#define SCRATCH_BYTES (UINT64_C(32) << 20)
-
 /* PyTorch's numbers: -1 is high, 0 is the default; a GPU may have fewer. */
 static tsr_status priority_of(const struct tsr_cuda_device *d, uint16_t index, int *out)
 {
@@ -45,7 +42,7 @@ static tsr_status set_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream 
 static tsr_status grow(void *owner, uint16_t index, uint64_t bytes)
 {
     struct tsr_cuda_device *d = owner;
-    return set_scratch(d, &d->streams[index], tsr_max_u64(bytes, SCRATCH_BYTES));
+    return set_scratch(d, &d->streams[index], tsr_max_u64(bytes, TSR_CUDA_SCRATCH));
 }
 
 static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cuda_stream *s)
@@ -81,7 +78,7 @@ tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index, struct ts
 
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s)
 {
-    return set_scratch(d, s, SCRATCH_BYTES);
+    return set_scratch(d, s, TSR_CUDA_SCRATCH);
 }
 
 void tsr__cuda_stream_close(struct tsr_cuda_stream *s)

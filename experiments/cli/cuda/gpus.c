@@ -228,25 +228,35 @@ static tsr_status find_request(const struct tsr_job *job, struct tsr_row *row)
     return status;
 }
 
-/* The job is larger than the GPU: emits it as on a card that has `bytes` left for the allocator, up
- * to the request that does not fit. card: the GPU in words; predicted: bytes that a rank's segments
- * take without a limit. Returns TSR_EOOM with one line, or what went wrong on the way. */
-static tsr_status out_of_memory(const struct tsr_job *job, const char *card, uint64_t bytes,
-                                uint64_t predicted)
+/* What a rank has, and what it is predicted to take, in bytes. */
+struct needs {
+    uint64_t has, segments, scratch;
+};
+
+/* The job is larger than the GPU: emits it as on a card that has the rest for the allocator, up to
+ * the request that does not fit. card: the GPU in words. Returns TSR_EOOM with one line, or what
+ * went wrong on the way. */
+static tsr_status out_of_memory(const struct tsr_job *job, const char *card,
+                                const struct needs *needs)
 {
+    uint64_t left = needs->has > needs->scratch ? needs->has - needs->scratch : 1;
+    char take[160];
     struct tsr_settings settings;
     struct tsr_job there;
     struct tsr_row row;
-    put_on_card(job, bytes, &settings, &there);
+    snprintf(
+        take, sizeof take,
+        "%s has %.2f GiB free for a rank, predicted are %.2f GiB reserved and %.2f for cuBLASLt "
+        "and cuDNN",
+        card, (double)needs->has / TSR__GIB, (double)needs->segments / TSR__GIB,
+        (double)needs->scratch / TSR__GIB);
+    put_on_card(job, left, &settings, &there);
     TSR_TRY(find_request(&there, &row));
     if (!row.failure[0])
         return tsr_fail(TSR_EOOM,
-                        "out of memory: %s has %.2f GiB free for a rank, predicted are %.2f GiB "
-                        "reserved; allocator.limit: card would give back what is cached",
-                        card, (double)bytes / TSR__GIB, (double)predicted / TSR__GIB);
-    return tsr_fail(TSR_EOOM, "%s; %s has %.2f GiB free for a rank, predicted are %.2f GiB; %s",
-                    row.failure, card, (double)bytes / TSR__GIB, (double)predicted / TSR__GIB,
-                    row.remedy);
+                        "out of memory: %s; allocator.limit: card would give back what is cached",
+                        take);
+    return tsr_fail(TSR_EOOM, "%s; %s; %s", row.failure, take, row.remedy);
 }
 
 /* ---- opening --------------------------------------------------------------------------------- */
@@ -264,14 +274,15 @@ void tsr_gpu_plans(char *out, size_t size)
 }
 
 static tsr_status check_memory(const struct opened *g, const struct tsr_job *job,
-                               uint64_t predicted, const struct tsr_cuda_gpu *gpu)
+                               struct needs *needs, const struct tsr_cuda_gpu *gpu)
 {
-    uint64_t n = g->threads && g->shares ? g->n : 1, has = gpu->free_memory / n;
     char card[300];
-    if (predicted <= has)
+    needs->scratch = g->plain_attention ? 0 : needs->scratch; /* most of it is cuDNN's */
+    needs->has = gpu->free_memory / (g->threads && g->shares ? g->n : 1);
+    if (needs->segments + needs->scratch <= needs->has)
         return TSR_OK;
     snprintf(card, sizeof card, "GPU %d (%s)", gpu->index, gpu->name);
-    return out_of_memory(job, card, has, predicted);
+    return out_of_memory(job, card, needs);
 }
 
 static void tell(const struct opened *g, const struct tsr_cuda_gpu *gpu)
@@ -292,7 +303,7 @@ static void load_early(const struct opened *g, const struct tsr_args *args)
 
 static tsr_status open_here(struct opened *g, const struct tsr_args *args,
                             const struct tsr_launch *launch, const struct tsr_job *job,
-                            uint64_t predicted, struct tsr_cuda_gpu *gpu)
+                            struct needs *needs, struct tsr_cuda_gpu *gpu)
 {
     load_early(g, args);
     if (g->threads)
@@ -300,7 +311,7 @@ static tsr_status open_here(struct opened *g, const struct tsr_args *args,
     else
         TSR_TRY(place_process(g, args, launch));
     TSR_TRY(tsr_gpu_open(g->first, gpu));
-    TSR_TRY(check_memory(g, job, predicted, gpu));
+    TSR_TRY(check_memory(g, job, needs, gpu));
     return is_loopback(args) ? tsr_loopback_create(g->n, &g->loopback) : TSR_OK;
 }
 
@@ -339,9 +350,10 @@ static void close_gpus(struct tsr_gpus *gpus)
 }
 
 static tsr_status open_gpus(const struct tsr_args *args, const struct tsr_launch *launch,
-                            const struct tsr_job *job, uint64_t predicted, struct tsr_world *world,
-                            struct tsr_gpus **out)
+                            const struct tsr_job *job, uint64_t segments, uint64_t scratch,
+                            struct tsr_world *world, struct tsr_gpus **out)
 {
+    struct needs needs = {.segments = segments, .scratch = scratch};
     struct tsr_cuda_gpu gpu;
     struct opened *g = calloc(1, sizeof *g);
     *out = NULL;
@@ -350,7 +362,7 @@ static tsr_status open_gpus(const struct tsr_args *args, const struct tsr_launch
         *g = (struct opened){.base = {.ops = &ops}, .threads = world == NULL};
         status = set_options(g, args, job);
         if (status == TSR_OK)
-            status = open_here(g, args, launch, job, predicted, &gpu);
+            status = open_here(g, args, launch, job, &needs, &gpu);
     }
     status = tsr_world_agree(world, status);
     if (status == TSR_OK && world)

@@ -28,6 +28,7 @@ struct tsr_run_job {
     size_t n_paths;
     uint64_t peak_bytes;            /* memory that rank 0 takes of its machine ... */
     uint64_t device_bytes;          /* ... and of its GPU; on the host that is the machine's, too */
+    uint64_t scratch_bytes;         /* of the GPU's libraries */
     struct tsr_train_config config; /* of rank 0; rank, data_rank and world are the caller's */
 };
 
@@ -47,12 +48,13 @@ struct tsr_run_rehearsal {
     double model_flops; /* of the step, of rank 0; FLOP */
     /* Of rank 0, the most at one time: device segments, memory of the host, both together. */
     uint64_t device_bytes, host_bytes, peak_bytes;
+    uint64_t scratch_bytes; /* of the GPU's libraries, beside its segments */
 };
 /* Emits initialisation and a step of rank 0; then, if wanted, an evaluation and a save (NULL:
  * none). gpu: whose kernels are asked for; NULL: the host's. TSR_EUNSUPPORTED: one line that names
  * the kernel and the module. */
 tsr_status tsr_run_rehearse(const struct tsr_job *job, const struct tsr_device_ops *gpu,
-                            bool evaluates, const enum tsr_save *save,
+                            bool deterministic, bool evaluates, const enum tsr_save *save,
                             struct tsr_run_rehearsal *out) TSR_MUST_USE;
 
 /* ---- before ranks compute -------------------------------------------------------------------- */

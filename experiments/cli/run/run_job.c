@@ -180,16 +180,19 @@ static void fill_in(struct tsr_run_job *r, const struct tsr_args *args)
     c->memory_capacity = r->job.cluster.gpu.visible_bytes;
 }
 
-static tsr_status rehearse(struct tsr_run_job *r, const struct tsr_gpu_ops *gpus)
+static tsr_status rehearse(struct tsr_run_job *r, const struct tsr_gpu_ops *gpus,
+                           bool deterministic)
 {
     struct tsr_train_config *c = &r->config;
     struct tsr_run_rehearsal step;
     const struct tsr_device_ops *gpu = gpus ? gpus->kernels() : NULL;
-    TSR_TRY(tsr_run_rehearse(&r->job, gpu, c->n_val_files > 0, c->dir ? &c->save : NULL, &step));
+    TSR_TRY(tsr_run_rehearse(&r->job, gpu, deterministic, c->n_val_files > 0,
+                             c->dir ? &c->save : NULL, &step));
     double tokens = (double)c->seq * c->n_micro * c->micro_batch;
     c->flops_per_token = (uint64_t)(step.model_flops / tokens);
     r->peak_bytes = gpu ? step.host_bytes : step.peak_bytes;
     r->device_bytes = step.device_bytes;
+    r->scratch_bytes = step.scratch_bytes;
     return TSR_OK;
 }
 
@@ -322,7 +325,7 @@ tsr_status tsr_run_job_open(const struct tsr_args *args, const struct tsr_gpu_op
     TSR_GOTO(failed, find_files(out));
     fill_in(out, args);
     TSR_GOTO(failed, tsr_schedule_check(&out->config.schedule));
-    TSR_GOTO(failed, rehearse(out, gpus));
+    TSR_GOTO(failed, rehearse(out, gpus, args->deterministic));
     return TSR_OK;
 
 failed:

@@ -154,10 +154,13 @@ void tsr_run_close(struct tsr_run *run)
 /* A step that nobody runs: which kernels it needs, what it costs, how much memory
  * it takes. */
 
+enum { REHEARSED_STREAMS = 64 };
+
 struct rehearsal {
     struct tsr_executor base;
     const struct tsr_tables *tables;
-    bool counts;
+    bool counts, deterministic;
+    uint64_t scratch[REHEARSED_STREAMS];
     uint64_t device, host; /* bytes that it takes now */
     const struct tsr_device_ops *gpu;
     struct tsr_run_rehearsal *out;
@@ -181,11 +184,24 @@ static void take_account(struct rehearsal *r, const struct tsr_instr *instr)
     r->out->peak_bytes = tsr_max_u64(r->out->peak_bytes, r->device + r->host);
 }
 
+/* A stream keeps what it needed most. */
+static void take_scratch(struct rehearsal *r, const struct tsr_instr *instr)
+{
+    if (!r->gpu || !r->gpu->scratch || !instr->work || instr->stream >= REHEARSED_STREAMS)
+        return;
+    uint64_t *has = &r->scratch[instr->stream], bytes = r->gpu->scratch(instr, r->deterministic);
+    if (bytes <= *has)
+        return;
+    r->out->scratch_bytes += bytes - *has;
+    *has = bytes;
+}
+
 static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
 {
     struct rehearsal *r = (struct rehearsal *)x;
     char text[400];
     take_account(r, instr);
+    take_scratch(r, instr);
     if (tsr_exec_supports(r->gpu, instr, NULL, 0) == TSR_OK)
         return TSR_OK;
     snprintf(text, sizeof text, "%s", tsr_error_text());
@@ -234,10 +250,11 @@ static tsr_status check_managed(const struct tsr_job *job, struct tsr_engine *e)
 }
 
 tsr_status tsr_run_rehearse(const struct tsr_job *job, const struct tsr_device_ops *gpu,
-                            bool evaluates, const enum tsr_save *save,
+                            bool deterministic, bool evaluates, const enum tsr_save *save,
                             struct tsr_run_rehearsal *out)
 {
-    struct rehearsal r = {.base = {.ops = &look_ops}, .gpu = gpu, .out = out};
+    struct rehearsal r = {
+        .base = {.ops = &look_ops}, .gpu = gpu, .deterministic = deterministic, .out = out};
     struct tsr_engine *engine = NULL;
     *out = (struct tsr_run_rehearsal){.peak_bytes = 0};
     TSR_TRY(tsr_build(job, 0, &r.base, &engine));

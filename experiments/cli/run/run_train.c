@@ -161,7 +161,8 @@ static tsr_status train_in(const struct tsr_args *args, const struct tsr_gpu_ops
     struct tsr_gpus *gpus = NULL;
     TSR_TRY(tsr_run_prepare(args, ops, launch, world, run));
     if (ops)
-        TSR_TRY(ops->open(args, launch, &run->job.job, run->job.device_bytes, world, &gpus));
+        TSR_TRY(ops->open(args, launch, &run->job.job, run->job.device_bytes,
+                          run->job.scratch_bytes, world, &gpus));
     struct tsr_run_rank rank = {.run = &run->job,
                                 .args = args,
                                 .stop = &stop_asked,
@@ -242,7 +243,8 @@ static tsr_status run_alone(const struct tsr_args *args, const struct tsr_gpu_op
                         run->job.job.world, MAX_THREADS);
     struct tsr_gpus *gpus = NULL;
     if (ops)
-        TSR_TRY(ops->open(args, launch, &run->job.job, run->job.device_bytes, NULL, &gpus));
+        TSR_TRY(ops->open(args, launch, &run->job.job, run->job.device_bytes,
+                          run->job.scratch_bytes, NULL, &gpus));
     tsr_status status = run_threads(&run->job, args, gpus, &run->result);
     if (ops)
         ops->close(gpus);
