@@ -68,23 +68,26 @@ static void kernels_run_on_it(void **state)
     test_close(&t);
 }
 
-/* What a GPU refuses ends a kernel on the stand-ins, too: words of 16 bytes elsewhere. */
+/* What a GPU refuses ends a kernel on the stand-ins, too: words of 4, 8 and 16 bytes elsewhere. */
 static void misaligned_words_end_the_process(void **state)
 {
-    _Alignas(16) static unsigned char memory[32];
+    _Alignas(16) static unsigned char memory[48];
     (void)state;
-    for (int shift = 0; shift <= 4; shift += 4) {
-        int status = 0;
+    for (int i = 0; i < 8; i++) {
+        int status = 0, word = 2 << i / 2, shift = i % 2 ? word / 2 : word;
         pid_t child = fork();
         assert_true(child >= 0);
         if (child == 0) {
             const struct rlimit no_core = {0, 0};
             (void)setrlimit(RLIMIT_CORE, &no_core);
-            tsr_shim_copy_ahead(memory, memory + shift);
+            if (word == 16)
+                tsr_shim_copy_ahead(memory, memory + shift);
+            else
+                tsr_shim_check_aligned(memory + shift, (size_t)word);
             _exit(0);
         }
         assert_int_equal(waitpid(child, &status, 0), child);
-        assert_int_equal(WIFSIGNALED(status) ? WTERMSIG(status) : 0, shift ? SIGABRT : 0);
+        assert_int_equal(WIFSIGNALED(status) ? WTERMSIG(status) : 0, shift < word ? SIGABRT : 0);
     }
 }
 

@@ -61,8 +61,8 @@ static void add(struct copies *c, const struct copy *copy)
 void tsr_shim_copy_ahead(void *to, const void *from)
 {
     struct copies *c = &of[tsr_shim_place.thread];
-    tsr_shim_check_aligned(to);
-    tsr_shim_check_aligned(from);
+    tsr_shim_check_aligned(to, 16);
+    tsr_shim_check_aligned(from, 16);
     if (is_late)
         add(c, &(struct copy){to, from, c->groups});
     else

@@ -40,11 +40,11 @@ double tsr_shim_shuffle(double x, int lanes)
     return y;
 }
 
-void tsr_shim_check_aligned(const void *p)
+void tsr_shim_check_aligned(const void *p, size_t n)
 {
-    if ((uintptr_t)p % 16 == 0)
+    if ((uintptr_t)p % n == 0)
         return;
-    fprintf(stderr, "stand-in: kernel %s: misaligned address: 16 bytes at %p\n", running, p);
+    fprintf(stderr, "stand-in: kernel %s: misaligned address: %zu bytes at %p\n", running, n, p);
     abort();
 }
 

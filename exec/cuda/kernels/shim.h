@@ -40,11 +40,11 @@ void tsr_shim_copy_ahead(void *to, const void *from);
 void tsr_shim_copies_mark(void);
 void tsr_shim_copies_wait(unsigned last);
 
-/* Ends the process if p is no multiple of 16. */
-void tsr_shim_check_aligned(const void *p);
-/* What C copies 16 bytes at a time is one access of 16 bytes on a GPU (tsr_get_words() of tensor.h,
- * for one), where it fails unless the address is a multiple of 16. Of the two places the one that
- * is bytes is memory, the other one the thread's own words. */
+/* Ends the process if p is no multiple of n. */
+void tsr_shim_check_aligned(const void *p, size_t n);
+/* What C copies 4, 8 or 16 bytes at a time is one access on a GPU (tsr_get_words() of tensor.h, for
+ * one), where it fails unless the address is a multiple of that. Of the two places the one that is
+ * bytes is memory, the other one the thread's own words. */
 #define TSR_SHIM_MEMORY(p) \
     _Generic((p), unsigned char *  \
              : (p), const unsigned char * \
@@ -55,13 +55,14 @@ void tsr_shim_check_aligned(const void *p);
 static inline void *tsr_shim_copy(void *to, const void *from, size_t n, const void *to_memory,
                                   const void *from_memory)
 {
-    if (n == 16) {
-        tsr_shim_check_aligned(to_memory);
-        tsr_shim_check_aligned(from_memory);
+    if (n == 2 || n == 4 || n == 8 || n == 16) {
+        tsr_shim_check_aligned(to_memory, n);
+        tsr_shim_check_aligned(from_memory, n);
     }
-    return memcpy(to, from, n);
+    return memmove(to, from, n);
 }
-#define memcpy(to, from, n) tsr_shim_copy(to, from, n, TSR_SHIM_MEMORY(to), TSR_SHIM_MEMORY(from))
+#define memcpy(to, from, n)  tsr_shim_copy(to, from, n, TSR_SHIM_MEMORY(to), TSR_SHIM_MEMORY(from))
+#define memmove(to, from, n) tsr_shim_copy(to, from, n, TSR_SHIM_MEMORY(to), TSR_SHIM_MEMORY(from))
 
 #define TSR_SHIM_KERNEL(name_, type, together)                                         \
     static void name_##_code(const type *k_);                                          \
