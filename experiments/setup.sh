@@ -66,29 +66,50 @@ tsr_install() {
             --no-install-recommends "$@" </dev/null >/dev/null
 }
 
-# Headers of cuDNN's frontend, for attention on GPUs: into .cache/, where CUDA and cuDNN are there.
-TSR_CUDNN_FRONTEND=1.32.0
-tsr_cudnn_frontend() {
-    local folder=$TSR_TOP/.cache/cudnn-frontend headers
-    headers=$(find /usr/include /usr/local/include /usr/local/cuda/include -maxdepth 2 -name cudnn.h -print -quit 2>/dev/null || true)
-    if [ -z "$headers" ] || [ -e "$folder/include/cudnn_frontend.h" ]; then
-        return 0
-    fi
-    tsr_say "fetching the headers of cudnn-frontend $TSR_CUDNN_FRONTEND into .cache/"
+# tsr_wheel PACKAGE FOLDER PREFIX: what a package of PyPI has under PREFIX, into .cache/FOLDER; false: no pip, or no network.
+tsr_wheel() {
+    local folder=$TSR_TOP/.cache/$2
     rm -rf "$folder.new"
-    if ! python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$folder.new" \
-        "nvidia-cudnn-frontend==$TSR_CUDNN_FRONTEND" </dev/null >/dev/null 2>&1 ||
-        ! python3 - "$folder.new" <<'END'; then
+    if ! python3 -m pip download --quiet --no-deps --only-binary=:all: --dest "$folder.new" "$1" </dev/null >/dev/null 2>&1 ||
+        ! python3 - "$folder.new" "$3" <<'END'; then
 import glob, sys, zipfile
 wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + '/*.whl')[0])
-wheel.extractall(sys.argv[1], [n for n in wheel.namelist() if n.startswith('include/')])
+wheel.extractall(sys.argv[1], [n for n in wheel.namelist() if n.startswith(sys.argv[2])])
 END
-        tsr_say "no pip, or no network: attention on GPUs is built without cuDNN, slower"
         rm -rf "$folder.new"
-        return 0
+        return 1
     fi
     rm -rf "$folder" "$folder.new"/*.whl
     mv "$folder.new" "$folder"
+}
+
+# Headers of cuDNN's frontend, for attention on GPUs: into .cache/, where CUDA and cuDNN are there.
+TSR_CUDNN_FRONTEND=1.32.0
+tsr_cudnn_frontend() {
+    local headers
+    headers=$(find /usr/include /usr/local/include /usr/local/cuda/include -maxdepth 2 -name cudnn.h -print -quit 2>/dev/null || true)
+    if [ -z "$headers" ] || [ -e "$TSR_TOP/.cache/cudnn-frontend/include/cudnn_frontend.h" ]; then
+        return 0
+    fi
+    tsr_say "fetching the headers of cudnn-frontend $TSR_CUDNN_FRONTEND into .cache/"
+    tsr_wheel "nvidia-cudnn-frontend==$TSR_CUDNN_FRONTEND" cudnn-frontend include/ ||
+        tsr_say "no pip, or no network: attention on GPUs is built without cuDNN, slower"
+}
+
+# cuobjdump, which the test of the kernels' machine code needs and some installations of CUDA lack: into .cache/, where nvcc is.
+TSR_CUOBJDUMP=13.2.51
+tsr_cuobjdump() {
+    local program=nvidia/cu13/bin/cuobjdump nvcc
+    nvcc=$(command -v nvcc || ls /usr/local/cuda/bin/nvcc 2>/dev/null || true)
+    if [ -z "$nvcc" ] || [ -x "$(dirname "$nvcc")/cuobjdump" ] || [ -x "$TSR_TOP/.cache/cuobjdump/$program" ]; then
+        return 0
+    fi
+    tsr_say "fetching cuobjdump $TSR_CUOBJDUMP into .cache/"
+    if tsr_wheel "nvidia-cuda-cuobjdump==$TSR_CUOBJDUMP" cuobjdump "$program"; then
+        chmod +x "$TSR_TOP/.cache/cuobjdump/$program"
+    else
+        tsr_say "no pip, or no network: the kernels' machine code is not looked at"
+    fi
 }
 
 tsr_setup() {

@@ -78,6 +78,7 @@ sanitize() {
 }
 
 if $thorough; then
+    tsr_cuobjdump
     # Left out: what starts, emits or simulates the same hundreds of times over, long trainings, what
     # compares times, and PyTorch. (ctest takes nine groups in an expression, and without a word no tenth.)
     sanitize asan all -E \

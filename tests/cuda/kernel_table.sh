@@ -13,8 +13,8 @@ command -v python3 >/dev/null || skip "no python3"
 nvcc=$(sed -n 's/^CMAKE_CUDA_COMPILER:[A-Z]*=//p' "$TSR_BUILD_DIR/CMakeCache.txt")
 [ -x "$nvcc" ] || skip "no nvcc"
 release=$("$nvcc" --version | sed -n 's/.*release [0-9.]*, V//p')
-cuobjdump=$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null ||
-    "${TESSERA_TORCH:-python3}" -c 'import triton, os; print(os.path.dirname(triton.__file__) + "/backends/nvidia/bin/cuobjdump")' 2>/dev/null)
+fetched=$TSR_SOURCE_DIR/.cache/cuobjdump/nvidia/cu13/bin/cuobjdump # experiments/setup.sh: tsr_cuobjdump
+cuobjdump=$(command -v cuobjdump || ls "$(dirname "$nvcc")/cuobjdump" 2>/dev/null || ls "$fetched" 2>/dev/null)
 [ -x "$cuobjdump" ] || skip "no cuobjdump"
 [ "${1:-}" = --update ] || grep -q "^# nvcc $release\$" "$table" || skip "nvcc $release is not that of $table"
 found=$(mktemp) || exit 1
