@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 import tessera
-from tessera import cache, program
+from tessera import disk, program
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden-bridge")
 SMALL = os.path.join(GOLDEN, "front-4ranks-reshard2.trace")
@@ -151,7 +151,7 @@ class Load(unittest.TestCase):
             self.assertEqual(os.stat(mine).st_mode & 0o077, 0)
             old, = (os.path.join(mine, name) for name in os.listdir(mine) if name.endswith(".yaml"))
             os.utime(old, (1, 1))
-            with mock.patch.object(cache, "BYTES", cache.size(mine) + 2500):
+            with mock.patch.object(disk, "BYTES", disk.size(mine) + 2500):
                 trace.compare("dgx-h100-1", {"other": {"wrap": "root"}})
         self.assertNotIn("1" * 16, os.listdir(root))
         self.assertIn("2" * 16, os.listdir(root))

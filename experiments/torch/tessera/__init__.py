@@ -10,6 +10,7 @@ Torch is not imported here: the model runs in a child process, beside the stand-
 
 from .errors import Refused, TraceError
 from .api import Trace, load, trace
+from .measured import measure
 from .configs import accelerate, deepspeed, torchtitan
 
-__all__ = ["Refused", "Trace", "TraceError", "accelerate", "deepspeed", "load", "torchtitan", "trace"]
+__all__ = ["Refused", "Trace", "TraceError", "accelerate", "deepspeed", "load", "measure", "torchtitan", "trace"]

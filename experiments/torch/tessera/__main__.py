@@ -1,4 +1,4 @@
-"""The shell's side: `python -m tessera trace | memory | check | config`."""
+"""The shell's side: `python -m tessera trace | memory | check | config | measure`."""
 
 import argparse
 import os
@@ -7,6 +7,7 @@ import tempfile
 
 from . import api, check, configs, program, start
 from .errors import Refused
+from .measured import measure
 
 
 def listed(kind):
@@ -68,6 +69,14 @@ def options():
     add.add_argument("--batch", type=int, metavar="N", help="given to FUNCTION")
     add.add_argument("--seq", type=int, metavar="N", help="given to FUNCTION")
     add.add_argument("-o", "--out", metavar="FILE.yaml", help="the experiment file (default: beside the configuration)")
+    add = commands.add_parser("measure", help="time a model's kernels on this machine: a cluster that plan and compare take")
+    add.add_argument("target", metavar="FILE.py:FUNCTION")
+    add.add_argument("-o", "--out", required=True, metavar="FOLDER")
+    add.add_argument("--dtype", default="bf16", choices=api.DTYPES)
+    add.add_argument("--batch", type=int, metavar="N", help="given to FUNCTION")
+    add.add_argument("--seq", type=int, metavar="N", help="given to FUNCTION")
+    add.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
+    add.add_argument("--steps", type=int, default=5, metavar="N", help="that are profiled (default 5)")
     return parser
 
 
@@ -76,6 +85,11 @@ def config_command(arguments):
     path = arguments.out or os.path.splitext(arguments.file)[0] + ".tessera.yaml"
     read.save(path)
     print("\n".join(configs.report(read, path)))
+    return 0
+
+
+def measure_command(arguments):
+    print(measure(arguments.target, arguments.out, arguments.dtype, arguments.batch, arguments.seq, arguments.device, arguments.steps))
     return 0
 
 
@@ -130,7 +144,7 @@ def main():
     arguments = options().parse_args()
     try:
         return {"trace": trace_command, "memory": memory_command,
-                "check": check_command, "config": config_command}[arguments.command](arguments)
+                "check": check_command, "config": config_command, "measure": measure_command}[arguments.command](arguments)
     except Refused as error:
         print(f"tessera: {error}", file=sys.stderr)
         return 2

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import zlib
 
-from . import cache, output, program, start
+from . import disk, program, start
 from .errors import Refused, TraceError, Unchecked
 
 DTYPES = ("bf16", "fp16", "fp32", "none", "autocast-bf16", "autocast-fp16")
@@ -109,7 +109,7 @@ class Trace:
         return self.content["sha256"]
 
     def save(self, path):
-        output.write(path, self.packed)
+        disk.write(path, self.packed)
 
     def modules(self):
         """Names of modules that can be wrapped, as in `named_modules()`."""
@@ -137,7 +137,7 @@ class Trace:
 
     def _ask(self, command, experiment, *options):
         """Asks the program. Trace and experiment stay in the cache, since rows carry commands that name them."""
-        folder = cache.folder(self.hash)
+        folder = disk.folder(self.hash)
         stem = re.match(r"[\w-]*", self.content["model"]["source"])[0] or "model"   # what pictures call the model
         trace = os.path.join(folder, stem + ".trace")
         self.save(trace)
@@ -173,7 +173,7 @@ class Row:
             program.run(["sim", *self._words, "--emit", "torch", folder])
             written, = (name for name in os.listdir(folder) if name.endswith(".py"))
             with open(os.path.join(folder, written), "rb") as f:
-                output.write(path, f.read())
+                disk.write(path, f.read())
         if check or check is None and os.path.isfile(self._source.rpartition(":")[0]):
             self._check(path, check)
         return path

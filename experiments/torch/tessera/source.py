@@ -86,7 +86,7 @@ class UserFile(Source):
         return [Choice(b, s, c) for b in self.batches for s in self.seqs for c in self.checkpoints]
 
     def prepare(self, choice):
-        built, batch, loss = self._made(choice)
+        built, batch, loss = self.made(choice, (torch.device("meta"), contextlib.nullcontext()))
         tables = model.Tables(built)
         blocks = self._blocks(tables)
         if choice.checkpoint != "none" and not blocks:
@@ -100,13 +100,14 @@ class UserFile(Source):
         return Job(built, tables, [0, *wrapped] if self.wrap else hooked(tables, blocks), [0, *wrapped], blocks,
                    recomputed, batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss, groups=groups)
 
-    def _made(self, choice):
+    def made(self, choice, places):
+        """What the function returns, made at the first of `places` (contexts) where it can be."""
         wanted = {k: v for k, v in choice._asdict().items() if k != "checkpoint" and v is not None}
         for key in wanted:
             if not self._takes(key):
                 raise Refused(f"{self.name}: takes no parameter {key!r}, so --{key} cannot be given")
         made = None
-        for context in (torch.device("meta"), contextlib.nullcontext()):
+        for context in places:
             torch.manual_seed(0)
             try:
                 with context:

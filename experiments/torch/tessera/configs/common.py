@@ -6,7 +6,7 @@ import reprlib
 import shlex
 import tempfile
 
-from .. import api, output, program
+from .. import api, disk, program
 from ..errors import Refused
 
 
@@ -26,7 +26,7 @@ class Config:
         keys = {**self.keys, "strategies": {self.name: {}}}
         folder = os.path.dirname(path)
         for name, content in [*self.files.items(), (os.path.basename(path), f"{json.dumps(keys, indent=1)}\n".encode())]:
-            output.write(os.path.join(folder, name), content)
+            disk.write(os.path.join(folder, name), content)
 
     def costs(self, path):
         """The row of `tessera compare` of the saved file."""
@@ -144,7 +144,7 @@ def replace_own(path, text):
         with open(path, encoding="utf-8", errors="replace") as f:
             if f.readline() != text.partition("\n")[0] + "\n":
                 raise Refused(f"{path}: is not a file that was written here; allowed: no such file, it is to be the prepared model's")
-    output.write(path, text.encode())
+    disk.write(path, text.encode())
 
 
 def wrapped(keys):

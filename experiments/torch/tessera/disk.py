@@ -1,13 +1,32 @@
-"""The cache of plans, ~/.cache/tessera: a folder per trace, with the trace and the experiments that were asked of it, because
-the commands of rows name them. A folder that was not asked for 30 days goes, and the longest unused ones while all take more
-than a gigabyte."""
+"""What stays on disk: files that are left for a person, whole or not at all; and the cache of plans, ~/.cache/tessera: a folder
+per trace, with the trace and the experiments that were asked of it, because the commands of rows name them. A folder that was not
+asked for 30 days goes, and the longest unused ones while all take more than a gigabyte."""
 
+import contextlib
 import os
 import re
 import shutil
 import time
 
 DAYS, BYTES = 30, 1 << 30
+
+def write(path, content):
+    """Replaces `path` by a file with these bytes. A device or a pipe is written to, not replaced; after a failure what was there
+    is there, and nothing else."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as f:
+            f.write(content)
+        return
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "wb") as f:
+            f.write(content)
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        error.filename = path
+        raise
 
 
 def folder(trace):
