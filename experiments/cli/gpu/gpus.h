@@ -38,11 +38,10 @@ struct tsr_gpu_ops {
     /* The options that GPUs are about, before anything is opened. threads: ranks are. */
     tsr_status (*check)(const struct tsr_args *args, bool threads);
 
-    /* For a training. segments, scratch: bytes that a rank of `job` is predicted to take, the latter
-     * for libraries. world: of processes;
-     * NULL: all ranks are threads of this one. All ranks' processes call it, and fail together.
-     * TSR_ECONFIG: no such GPU, or two ranks on one; TSR_EBACKEND: no driver, or one that is too
-     * old; TSR_EOOM: the job is larger than the GPU. */
+    /* For a training. segments, scratch: bytes that a rank of `job` is predicted to take, the
+     * latter for libraries. world: of processes; NULL: all ranks are threads of this one. All
+     * ranks' processes call it, and fail together. TSR_ECONFIG: no such GPU, or two ranks on one;
+     * TSR_EBACKEND: no driver, or one that is too old; TSR_EOOM: the job is larger than the GPU. */
     tsr_status (*open)(const struct tsr_args *args, const struct tsr_launch *launch,
                        const struct tsr_job *job, uint64_t segments, uint64_t scratch,
                        struct tsr_world *world, struct tsr_gpus **out);

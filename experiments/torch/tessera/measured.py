@@ -42,8 +42,8 @@ def measure(target, out, dtype="bf16", batch=None, seq=None, device="cuda", step
         if done.returncode:
             raise Refused(said[-1] if said else f"the process that measures ended with status {done.returncode}")
         program.run(["calibrate", profile, "--out", out])
-    made, = (name for name in os.listdir(out) if name.startswith("cluster-") and name.endswith(".json"))
-    return os.path.abspath(os.path.join(out, made))  # plans, which lie elsewhere, name it
+    clusters = [os.path.join(out, name) for name in os.listdir(out) if name.startswith("cluster-") and name.endswith(".json")]
+    return os.path.abspath(max(clusters, key=os.path.getmtime))  # other cards' may lie there; plans, which lie elsewhere, name it
 
 
 def one(value):
