@@ -1,8 +1,7 @@
 /* what_if.c: the table of what-ifs, which of them apply to a strategy, and their
  * measurement: many variants are emitted in a few processes.
  *
- * A row whose key or value this program does not know is passed over, so that a row may stand here
- * before its key does.
+ * A row whose value a strategy cannot have is passed over.
  */
 #include "experiments/study/explain/what_if.h"
 #include "experiments/study/config/needs.h"
@@ -25,57 +24,59 @@ static const struct choice {
     const char *dimension;
     enum tsr_what_if_effect effect;
     enum who who;
-    const char *key, *value;
+    enum tsr_key_id key;
+    const char *value;
 } choices[] = {
-    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, "reshard_after_forward", "null"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, "reshard_after_forward", "true"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, "reshard_after_forward", "false"},
-    {"wrap", TSR_EFFECT_NONE, GROUPS, "wrap", "block"},
-    {"wrap", TSR_EFFECT_NONE, GROUPS, "wrap", "block_embed_head"},
-    {"wrap", TSR_EFFECT_NONE, GROUPS, "wrap", "root"},
-    {"api", TSR_EFFECT_NONE, REPLICATE, "api", "fully_shard"},
-    {"api", TSR_EFFECT_NONE, DDP, "api", "fully_shard"},
-    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "0"},
-    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "1"},
-    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, "forward_prefetch", "2"},
-    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "0"},
-    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "1"},
-    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, "backward_prefetch", "2"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, "reshard_after_forward", "null"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, "reshard_after_forward", "false"},
-    {"api", TSR_EFFECT_NONE, FLAT, "api", "fully_shard"},
-    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.forward_prefetch", "false"},
-    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.forward_prefetch", "true"},
-    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "pre"},
-    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "post"},
-    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, "fsdp1.backward_prefetch", "none"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "none"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "2"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "full"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, "checkpoint.every", "selective_op"},
-    {"loss", TSR_EFFECT_NONE, HEAD, "loss.chunks", "8"},
-    {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "bf16"},
-    {"precision.param", TSR_EFFECT_NUMBERS, ANY, "precision.param", "none"},
-    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, "precision.reduce", "bf16"},
-    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, "precision.reduce", "f32"},
-    {"precision.master", TSR_EFFECT_NUMBERS, ANY, "precision.master", "bf16"},
-    {"optimizer.variant", TSR_EFFECT_NONE, ANY, "optimizer.variant", "foreach"},
-    {"optimizer.variant", TSR_EFFECT_NONE, ANY, "optimizer.variant", "fused"},
-    {"optimizer.variant", TSR_EFFECT_NONE, ANY, "optimizer.variant", "loop"},
-    {"optimizer.state", TSR_EFFECT_NUMBERS, ANY, "optimizer.state", "bf16"},
-    {"optimizer.name", TSR_EFFECT_NUMBERS, ANY, "optimizer.name", "sgd"},
-    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, "accumulation.mode", "reduce_each"},
-    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, "accumulation.mode", "no_reduce"},
-    {"offload", TSR_EFFECT_NONE, SHARDS, "offload", "none"},
-    {"offload", TSR_EFFECT_NONE, SHARDS, "offload", "cpu_pinned"},
-    {"attention", TSR_EFFECT_NONE, ANY, "attention", "flash"},
-    {"attention", TSR_EFFECT_NONE, ANY, "attention", "efficient"},
-    {"attention", TSR_EFFECT_NONE, ANY, "attention", "math"},
-    {"gqa_repeat", TSR_EFFECT_NONE, GQA, "gqa_repeat", "false"},
-    {"gqa_repeat", TSR_EFFECT_NONE, GQA, "gqa_repeat", "true"},
-    {"ddp.gradient_as_bucket_view", TSR_EFFECT_NONE, DDP, "ddp.gradient_as_bucket_view", "true"},
-    {"expandable_segments", TSR_EFFECT_NONE, ANY, "allocator.expandable_segments", "true"},
-    {"expandable_segments", TSR_EFFECT_NONE, ANY, "allocator.expandable_segments", "false"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "null"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "true"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "false"},
+    {"wrap", TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "block"},
+    {"wrap", TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "block_embed_head"},
+    {"wrap", TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "root"},
+    {"api", TSR_EFFECT_NONE, REPLICATE, TSR_K_API, "fully_shard"},
+    {"api", TSR_EFFECT_NONE, DDP, TSR_K_API, "fully_shard"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "0"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "1"},
+    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "2"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "0"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "1"},
+    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "2"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, TSR_K_RESHARD_AFTER_FORWARD, "null"},
+    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, TSR_K_RESHARD_AFTER_FORWARD, "false"},
+    {"api", TSR_EFFECT_NONE, FLAT, TSR_K_API, "fully_shard"},
+    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_FORWARD_PREFETCH, "false"},
+    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_FORWARD_PREFETCH, "true"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "pre"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "post"},
+    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "none"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "none"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "2"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "full"},
+    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "selective_op"},
+    {"loss", TSR_EFFECT_NONE, HEAD, TSR_K_LOSS_CHUNKS, "8"},
+    {"precision.param", TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_PARAM, "bf16"},
+    {"precision.param", TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_PARAM, "none"},
+    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, TSR_K_PRECISION_REDUCE, "bf16"},
+    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, TSR_K_PRECISION_REDUCE, "f32"},
+    {"precision.master", TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_MASTER, "bf16"},
+    {"optimizer.variant", TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "foreach"},
+    {"optimizer.variant", TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "fused"},
+    {"optimizer.variant", TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "loop"},
+    {"optimizer.state", TSR_EFFECT_NUMBERS, ANY, TSR_K_OPTIMIZER_STATE, "bf16"},
+    {"optimizer.name", TSR_EFFECT_NUMBERS, ANY, TSR_K_OPTIMIZER_NAME, "sgd"},
+    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, TSR_K_ACCUMULATION_MODE, "reduce_each"},
+    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, TSR_K_ACCUMULATION_MODE, "no_reduce"},
+    {"offload", TSR_EFFECT_NONE, SHARDS, TSR_K_OFFLOAD, "none"},
+    {"offload", TSR_EFFECT_NONE, SHARDS, TSR_K_OFFLOAD, "cpu_pinned"},
+    {"attention", TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "flash"},
+    {"attention", TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "efficient"},
+    {"attention", TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "math"},
+    {"gqa_repeat", TSR_EFFECT_NONE, GQA, TSR_K_GQA_REPEAT, "false"},
+    {"gqa_repeat", TSR_EFFECT_NONE, GQA, TSR_K_GQA_REPEAT, "true"},
+    {"ddp.gradient_as_bucket_view", TSR_EFFECT_NONE, DDP, TSR_K_DDP_GRADIENT_AS_BUCKET_VIEW,
+     "true"},
+    {"expandable_segments", TSR_EFFECT_NONE, ANY, TSR_K_ALLOCATOR_EXPANDABLE_SEGMENTS, "true"},
+    {"expandable_segments", TSR_EFFECT_NONE, ANY, TSR_K_ALLOCATOR_EXPANDABLE_SEGMENTS, "false"},
 };
 
 struct list {
@@ -98,7 +99,8 @@ static struct tsr_what_if *begin(struct list *list, const char *dimension,
     return what;
 }
 
-static void set(struct tsr_what_if *what, const char *key, const char *value)
+/* key: a key's name, or what several of them begin with. */
+static void set_named(struct tsr_what_if *what, const char *key, const char *value)
 {
     size_t i = what->variant.n++;
     snprintf(what->values[i], sizeof what->values[i], "%s", value);
@@ -106,7 +108,12 @@ static void set(struct tsr_what_if *what, const char *key, const char *value)
     what->variant.set[i].value = what->values[i];
 }
 
-static void set_number(struct tsr_what_if *what, const char *key, uint64_t value)
+static void set(struct tsr_what_if *what, enum tsr_key_id key, const char *value)
+{
+    set_named(what, tsr_keys[key].name, value);
+}
+
+static void set_number(struct tsr_what_if *what, enum tsr_key_id key, uint64_t value)
 {
     char text[TSR_WHAT_IF_VALUE];
     snprintf(text, sizeof text, "%llu", (unsigned long long)value);
@@ -135,15 +142,11 @@ bool tsr_what_if_equal(const struct tsr_variant *variant, const struct tsr_setti
     return true;
 }
 
-/* Keeps the candidate if every key is known and takes its value. */
+/* Keeps the candidate if every key takes its value. */
 static void end(struct list *list)
 {
     struct tsr_what_if *what = &list->out[list->n];
     struct tsr_strategy changed;
-    for (size_t i = 0; i < what->variant.n; i++)
-        if (tsr_key_find(what->variant.set[i].key) == TSR_N_KEYS &&
-            !tsr_key_is_prefix(what->variant.set[i].key))
-            return;
     if (tsr_variant_apply(list->experiment, list->job->strategy, &what->variant, &changed) !=
         TSR_OK)
         return;
@@ -160,9 +163,9 @@ static bool applies(const struct list *list, const struct choice *choice)
     bool many = s->accum_steps > 1;
     if (!tsr_job_reads(list->job, choice->key))
         return false;
-    if (!strcmp(choice->dimension, "accumulation.mode") && !many)
+    if (choice->key == TSR_K_ACCUMULATION_MODE && !many)
         return false;
-    if (!strcmp(choice->dimension, "optimizer.variant") && s->optimizer == TSR_OPTIM_NONE)
+    if (choice->key == TSR_K_OPTIMIZER_VARIANT && s->optimizer == TSR_OPTIM_NONE)
         return false;
     if (!strcmp(choice->value, "selective_op") &&
         (s->ckpt_hooks == TSR_HOOKS_OUTSIDE || !s->ckpt_early_stop))
@@ -226,7 +229,7 @@ static void add_partial_reshard(struct list *list)
     if (list->job->settings->api != TSR_API_FULLY_SHARD || to < 2 || ranks % to != 0)
         return;
     struct tsr_what_if *what = begin(list, "reshard_after_forward", TSR_EFFECT_NONE);
-    set_number(what, "reshard_after_forward", to);
+    set_number(what, TSR_K_RESHARD_AFTER_FORWARD, to);
     end(list);
 }
 
@@ -236,8 +239,8 @@ static void add_batch(struct list *list, uint64_t batch)
     if (batch == 0 || batch == s->batch || s->batch % batch != 0)
         return;
     struct tsr_what_if *what = begin(list, "batch", TSR_EFFECT_NONE);
-    set_number(what, "batch", batch);
-    set_number(what, "accumulation.steps", s->accum_steps * (s->batch / batch));
+    set_number(what, TSR_K_BATCH, batch);
+    set_number(what, TSR_K_ACCUMULATION_STEPS, s->accum_steps * (s->batch / batch));
     end(list);
 }
 
@@ -259,15 +262,15 @@ static void set_mesh(const struct tsr_job *job, uint32_t copies, uint32_t shards
     char shape[TSR_WHAT_IF_VALUE];
     if (s->mesh_replicate || s->mesh_shard) {
         if (s->mesh_replicate && copies == 1)
-            set(what, "mesh.replicate", "null");
-        set_number(what, "mesh.shard", shards);
+            set(what, TSR_K_MESH_REPLICATE, "null");
+        set_number(what, TSR_K_MESH_SHARD, shards);
         return;
     }
     if (copies > 1)
         snprintf(shape, sizeof shape, "[%u, %u]", copies, shards);
     else
         snprintf(shape, sizeof shape, "[%u]", shards);
-    set(what, "mesh.shape", shape);
+    set(what, TSR_K_MESH_SHAPE, shape);
 }
 
 static uint32_t copies(const struct tsr_job *job)
@@ -285,11 +288,11 @@ static void add_ranks(struct list *list)
     if (!shards(s))
         return; /* copies stay as large as they are */
     struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_GPUS);
-    set_number(what, "world", world);
+    set_number(what, TSR_K_WORLD, world);
     if (s->mesh.n || s->mesh_replicate || s->mesh_shard)
         set_mesh(job, copies(job), 2 * shard_ranks(job), what);
     if (*job->cluster.name && world > have && s->alloc_limit != TSR_LIMIT_CARD)
-        set(what, "cluster", "null");
+        set_named(what, "cluster", "null");
     end(list);
 }
 

@@ -124,8 +124,8 @@ extern const char tsr_decays_nothing_words[];
  * that they would need. `only`: of this strategy; NULL: of all. */
 void tsr_tell_unread(const struct tsr_experiment *experiment, const struct tsr_strategy *only);
 
-/* False if a value of the key, or of the keys below a prefix, can change nothing of this job, by
- * its API or by its model: searches do not try it. */
-bool tsr_job_reads(const struct tsr_job *job, const char *key);
+/* False if a value of the key can change nothing of this job, by its API or by its model: searches
+ * do not try it. */
+bool tsr_job_reads(const struct tsr_job *job, enum tsr_key_id key);
 
 #endif

@@ -49,29 +49,31 @@ static bool no_shards(const struct tsr_settings *s)
 }
 
 static const struct need {
-    const char *key, *other; /* `key` is idle while is_idle(), which looks at `other` */
+    enum tsr_key_id key, other; /* `key` is idle while is_idle(), which looks at `other` */
     bool (*is_idle)(const struct tsr_settings *s);
     const char *allowed; /* values of `other` with which it is not */
     const char *instead; /* values of `key` that are read; NULL: none */
 } needs[] = {
-    {"checkpoint.first", "checkpoint.every", no_checkpoint, "full or a number", NULL},
-    {"checkpoint.count", "checkpoint.every", no_checkpoint, "full, selective_op or a number", NULL},
-    {"checkpoint.share", "checkpoint.every", no_checkpoint, "full or selective_op", NULL},
-    {"checkpoint.hooks", "checkpoint.every", no_checkpoint, "full or a number", NULL},
-    {"checkpoint.early_stop", "checkpoint.every", no_checkpoint, "full or a number", NULL},
-    {"sequence_parallel", "tp", no_tensor_parallel, "2 and more", NULL},
-    {"clip_variant", "clip", no_clipping, "true", NULL},
-    {"compile.components", "dialect", not_compiled, "compile", NULL},
-    {"optimizer.momentum", "optimizer.name", no_sgd, "sgd", NULL},
-    {"accumulation.mode", "accumulation.steps", one_micro_batch, "2 and more", NULL},
-    {"accumulation.mode", "api", no_shards, "fully_shard or replicate", "no_reduce (no_sync)"},
+    {TSR_K_CHECKPOINT_FIRST, TSR_K_CHECKPOINT_EVERY, no_checkpoint, "full or a number", NULL},
+    {TSR_K_CHECKPOINT_COUNT, TSR_K_CHECKPOINT_EVERY, no_checkpoint,
+     "full, selective_op or a number", NULL},
+    {TSR_K_CHECKPOINT_SHARE, TSR_K_CHECKPOINT_EVERY, no_checkpoint, "full or selective_op", NULL},
+    {TSR_K_CHECKPOINT_HOOKS, TSR_K_CHECKPOINT_EVERY, no_checkpoint, "full or a number", NULL},
+    {TSR_K_CHECKPOINT_EARLY_STOP, TSR_K_CHECKPOINT_EVERY, no_checkpoint, "full or a number", NULL},
+    {TSR_K_SEQUENCE_PARALLEL, TSR_K_TP, no_tensor_parallel, "2 and more", NULL},
+    {TSR_K_CLIP_VARIANT, TSR_K_CLIP, no_clipping, "true", NULL},
+    {TSR_K_COMPILE_COMPONENTS, TSR_K_DIALECT, not_compiled, "compile", NULL},
+    {TSR_K_OPTIMIZER_MOMENTUM, TSR_K_OPTIMIZER_NAME, no_sgd, "sgd", NULL},
+    {TSR_K_ACCUMULATION_MODE, TSR_K_ACCUMULATION_STEPS, one_micro_batch, "2 and more", NULL},
+    {TSR_K_ACCUMULATION_MODE, TSR_K_API, no_shards, "fully_shard or replicate",
+     "no_reduce (no_sync)"},
 };
 enum { N_NEEDS = sizeof needs / sizeof needs[0] };
 
-static const struct need *idle_need(const struct tsr_settings *s, const char *key)
+static const struct need *idle_need(const struct tsr_settings *s, size_t key)
 {
     for (size_t i = 0; i < N_NEEDS; i++)
-        if (!strcmp(needs[i].key, key) && needs[i].is_idle(s))
+        if (needs[i].key == key && needs[i].is_idle(s))
             return &needs[i];
     return NULL;
 }
@@ -100,10 +102,10 @@ static bool any_reads(const struct tsr_experiment *e, size_t key, const struct n
  * than the default. A sweep over meshes is one over numbers of ranks; in one over two keys some
  * combinations may leave one of them idle. `need`: NULL if `other` is the API or the model. */
 static bool is_mistake(const struct tsr_experiment *e, const struct tsr_strategy *strategy,
-                       size_t key, const char *other, const struct need *need)
+                       size_t key, enum tsr_key_id other, const struct need *need)
 {
     enum tsr_setting_source mine = tsr_setting_source(e, strategy, key);
-    enum tsr_setting_source deciding = tsr_setting_source(e, strategy, tsr_key_find(other));
+    enum tsr_setting_source deciding = tsr_setting_source(e, strategy, other);
     if (mine == TSR_FROM_HEAD_SET)
         return !has_default(&tsr_keys[key], &strategy->settings) && !any_reads(e, key, need);
     if (deciding == TSR_FROM_HEAD_SET)
@@ -156,14 +158,13 @@ static tsr_status refuse_api(const struct tsr_job *job, size_t key)
 static tsr_status refuse_need(const struct tsr_job *job, size_t key, const struct need *need)
 {
     char found[TSR_SHOWN_BYTES], other[64] = "?";
-    TSR_TRY(
-        tsr_key_format(&tsr_keys[tsr_key_find(need->other)], job->settings, other, sizeof other));
+    TSR_TRY(tsr_key_format(&tsr_keys[need->other], job->settings, other, sizeof other));
     return tsr_node_error(job->settings->from[key],
                           "%s: found %s beside %s: %s, where nothing reads it; allowed: %s, or "
                           "%s: %s",
-                          need->key, shown(job, key, found), need->other, other,
-                          need->instead ? need->instead : "no such key", need->other,
-                          need->allowed);
+                          tsr_keys[key].name, shown(job, key, found), tsr_keys[need->other].name,
+                          other, need->instead ? need->instead : "no such key",
+                          tsr_keys[need->other].name, need->allowed);
 }
 
 static uint32_t shard_ranks(const struct tsr_job *job)
@@ -192,7 +193,7 @@ static tsr_status check_loop(const struct tsr_job *job)
     size_t key = TSR_K_CLIP_VARIANT;
     if (s->api != TSR_API_FSDP1 || !s->from[key] || s->clip_how != TSR_CLIP_FOREACH ||
         shard_ranks(job) == 1 || asks_nothing(job, key) ||
-        !is_mistake(job->experiment, job->strategy, key, "api", NULL))
+        !is_mistake(job->experiment, job->strategy, key, TSR_K_API, NULL))
         return TSR_OK;
     return tsr_node_error(s->from[key],
                           "clip_variant: found foreach, which api: fsdp1 does not read: its "
@@ -235,9 +236,9 @@ bool tsr_model_ignores(const struct tsr_job *job, size_t key, const char **allow
 
 static tsr_status check_model(const struct tsr_job *job, size_t key)
 {
-    const char *source = job->settings->model_trace ? "model.trace"
-                         : job->settings->model     ? "model.name"
-                                                    : "model.tree";
+    enum tsr_key_id source = job->settings->model_trace ? TSR_K_MODEL_TRACE
+                             : job->settings->model     ? TSR_K_MODEL_NAME
+                                                        : TSR_K_MODEL_TREE;
     const char *allowed;
     char found[TSR_SHOWN_BYTES];
     if (!tsr_model_ignores(job, key, &allowed) ||
@@ -257,10 +258,10 @@ tsr_status tsr_check_reads(const struct tsr_job *job)
     for (size_t i = 0; i < TSR_N_KEYS; i++) {
         if (!s->from[i])
             continue;
-        const struct need *need = idle_need(s, tsr_keys[i].name);
+        const struct need *need = idle_need(s, i);
         bool reads = tsr_key_is_read(&tsr_keys[i], s->api);
         if (!reads && !asks_nothing(job, i) &&
-            is_mistake(job->experiment, job->strategy, i, "api", NULL))
+            is_mistake(job->experiment, job->strategy, i, TSR_K_API, NULL))
             return refuse_api(job, i);
         if (need && !has_default(&tsr_keys[i], s) &&
             is_mistake(job->experiment, job->strategy, i, need->other, need))
@@ -296,10 +297,11 @@ tsr_status tsr_job_drop_unread(struct tsr_job *job)
     return TSR_OK;
 }
 
-bool tsr_job_reads(const struct tsr_job *job, const char *key)
+bool tsr_job_reads(const struct tsr_job *job, enum tsr_key_id key)
 {
-    bool is_traced = job->model.family == TSR_FAMILY_TRACED && !strcmp(key, "attention");
-    return !is_traced && tsr_name_is_read(key, job->settings->api, job->settings->world > 0);
+    bool is_traced = job->model.family == TSR_FAMILY_TRACED && key == TSR_K_ATTENTION;
+    return !is_traced &&
+           tsr_name_is_read(tsr_keys[key].name, job->settings->api, job->settings->world > 0);
 }
 
 /* ---- remarks --------------------------------------------------------------------------------- */
@@ -389,8 +391,8 @@ static void tell_need(const struct tsr_experiment *e, const struct tsr_strategy 
     for (size_t i = 0; i < e->n; i++) {
         const struct tsr_strategy *s = &e->strategies[i];
         for (size_t k = 0; k < N_NEEDS && (!only || only == s); k++) {
-            size_t key = tsr_key_find(needs[k].key);
-            if (!strcmp(needs[k].other, first->other) && needs[k].is_idle(&s->settings) &&
+            size_t key = needs[k].key;
+            if (needs[k].other == first->other && needs[k].is_idle(&s->settings) &&
                 tsr_setting_source(e, s, key) > TSR_FROM_STACK &&
                 tsr_key_is_read(&tsr_keys[key], s->settings.api) &&
                 is_inherited(e, s, key, place, sizeof place))
@@ -399,9 +401,9 @@ static void tell_need(const struct tsr_experiment *e, const struct tsr_strategy 
     }
     close_place(&line);
     if (line.text[0])
-        tsr_tell("note: nothing reads %s without %s: %s%s%s", line.text, first->other,
-                 first->allowed, first->instead ? "; it is taken as " : "",
-                 first->instead ? first->instead : "");
+        tsr_tell("note: nothing reads %s without %s: %s%s%s", line.text,
+                 tsr_keys[first->other].name, first->allowed,
+                 first->instead ? "; it is taken as " : "", first->instead ? first->instead : "");
 }
 
 void tsr_tell_unread(const struct tsr_experiment *experiment, const struct tsr_strategy *only)
@@ -409,6 +411,6 @@ void tsr_tell_unread(const struct tsr_experiment *experiment, const struct tsr_s
     for (unsigned api = 0; tsr_words_api[api]; api++)
         tell_api(experiment, only, api);
     for (size_t i = 0; i < N_NEEDS; i++)
-        if (i == 0 || strcmp(needs[i].other, needs[i - 1].other) != 0)
+        if (i == 0 || needs[i].other != needs[i - 1].other)
             tell_need(experiment, only, &needs[i]);
 }

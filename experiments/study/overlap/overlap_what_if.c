@@ -24,30 +24,32 @@ static const struct choice {
     const char *words;
     enum tsr_overlap_effect effect;
     enum who who;
-    const char *key, *value;
+    enum tsr_key_id key;
+    const char *value;
 } choices[] = {
-    {"prefetch one group in forward", NONE, LISTS, "forward_prefetch", "1"},
-    {"prefetch two groups in forward", NONE, LISTS, "forward_prefetch", "2"},
-    {"prefetch one group in backward", NONE, LISTS, "backward_prefetch", "1"},
-    {"prefetch two groups in backward", NONE, LISTS, "backward_prefetch", "2"},
-    {"prefetch in forward", NONE, FLAT, "fsdp1.forward_prefetch", "true"},
-    {"prefetch when a backward begins", NONE, FLAT, "fsdp1.backward_prefetch", "pre"},
-    {"prefetch when gradients are there", NONE, FLAT, "fsdp1.backward_prefetch", "post"},
-    {"no limit on all-gathers", NONE, FLAT, "fsdp1.limit_all_gathers", "false"},
-    {"fully_shard", NONE, FLAT, "api", "fully_shard"},
-    {"buckets of 100 MiB", NONE, DDP, "ddp.bucket_cap_mb", "100"},
-    {"buckets of 10 MiB", NONE, DDP, "ddp.bucket_cap_mb", "10"},
-    {"keep parameters after forward", NONE, SHARDS, "reshard_after_forward", "false"},
-    {"keep parameters after forward", NONE, FLAT, "reshard_after_forward", "false"},
-    {"gather embedding and head apart", NONE, GROUPS, "wrap", "block_embed_head"},
-    {"own communicator for reduce-scatter", NONE, SHARDS, "separate_reduce_scatter_group", "true"},
-    {"reduce with the last micro-batch", NONE, ACCUMULATES, "accumulation.mode", "no_reduce"},
-    {"reduce in bf16", NUMBERS, ANY, "precision.reduce", "bf16"},
-    {"a hardware queue per stream", NONE, ANY, "sim.cuda_device_max_connections", "0"},
-    {"no synchronisation in the step", NONE, ANY, "sync_each_step", "none"},
-    {"communication that slows no kernel", IMAGINED, ANY, "sim.calibration.comm_compute_slowdown",
-     "0"},
-    {"an infinitely fast host", IMAGINED, ANY, "sim.host_scale", "0"},
+    {"prefetch one group in forward", NONE, LISTS, TSR_K_FORWARD_PREFETCH, "1"},
+    {"prefetch two groups in forward", NONE, LISTS, TSR_K_FORWARD_PREFETCH, "2"},
+    {"prefetch one group in backward", NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "1"},
+    {"prefetch two groups in backward", NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "2"},
+    {"prefetch in forward", NONE, FLAT, TSR_K_FSDP1_FORWARD_PREFETCH, "true"},
+    {"prefetch when a backward begins", NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "pre"},
+    {"prefetch when gradients are there", NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "post"},
+    {"no limit on all-gathers", NONE, FLAT, TSR_K_FSDP1_LIMIT_ALL_GATHERS, "false"},
+    {"fully_shard", NONE, FLAT, TSR_K_API, "fully_shard"},
+    {"buckets of 100 MiB", NONE, DDP, TSR_K_DDP_BUCKET_CAP_MB, "100"},
+    {"buckets of 10 MiB", NONE, DDP, TSR_K_DDP_BUCKET_CAP_MB, "10"},
+    {"keep parameters after forward", NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "false"},
+    {"keep parameters after forward", NONE, FLAT, TSR_K_RESHARD_AFTER_FORWARD, "false"},
+    {"gather embedding and head apart", NONE, GROUPS, TSR_K_WRAP, "block_embed_head"},
+    {"own communicator for reduce-scatter", NONE, SHARDS, TSR_K_SEPARATE_REDUCE_SCATTER_GROUP,
+     "true"},
+    {"reduce with the last micro-batch", NONE, ACCUMULATES, TSR_K_ACCUMULATION_MODE, "no_reduce"},
+    {"reduce in bf16", NUMBERS, ANY, TSR_K_PRECISION_REDUCE, "bf16"},
+    {"a hardware queue per stream", NONE, ANY, TSR_K_SIM_CUDA_DEVICE_MAX_CONNECTIONS, "0"},
+    {"no synchronisation in the step", NONE, ANY, TSR_K_SYNC_EACH_STEP, "none"},
+    {"communication that slows no kernel", IMAGINED, ANY,
+     TSR_K_SIM_CALIBRATION_COMM_COMPUTE_SLOWDOWN, "0"},
+    {"an infinitely fast host", IMAGINED, ANY, TSR_K_SIM_HOST_SCALE, "0"},
 };
 
 /* One change; the texts that its variant points to lie in it. */
@@ -77,7 +79,7 @@ static struct change *begin(struct study *study, const char *words, enum tsr_ove
     return change;
 }
 
-static void set(struct change *change, const char *key, const char *value)
+static void set_named(struct change *change, const char *key, const char *value)
 {
     size_t i = change->variant.n++;
     snprintf(change->values[i], sizeof change->values[i], "%s", value);
@@ -85,21 +87,23 @@ static void set(struct change *change, const char *key, const char *value)
     change->variant.set[i].value = change->values[i];
 }
 
-static void set_number(struct change *change, const char *key, double value)
+static void set(struct change *change, enum tsr_key_id key, const char *value)
+{
+    set_named(change, tsr_keys[key].name, value);
+}
+
+static void set_number(struct change *change, enum tsr_key_id key, double value)
 {
     char text[32];
     snprintf(text, sizeof text, "%.17g", value);
     set(change, key, text);
 }
 
-/* Keeps the change unless the strategy has it already, or some key is not known. */
+/* Keeps the change unless the strategy has it already. */
 static void end(struct study *study)
 {
     struct change *change = &study->changes[study->n];
     struct tsr_strategy changed;
-    for (size_t i = 0; i < change->variant.n; i++)
-        if (tsr_key_find(change->variant.set[i].key) == TSR_N_KEYS)
-            return;
     if (!change->variant.n || tsr_variant_apply(study->experiment, study->job->strategy,
                                                 &change->variant, &changed) != TSR_OK)
         return;
@@ -147,24 +151,24 @@ static void list(struct study *study)
     if (tsr_what_if_other_mesh(study->job, &mesh)) {
         struct change *other = begin(study, mesh_words(&mesh), NONE);
         for (size_t i = 0; i < mesh.variant.n; i++)
-            set(other, mesh.variant.set[i].key, mesh.values[i]);
+            set_named(other, mesh.variant.set[i].key, mesh.values[i]);
         end(study);
     }
     if (s->api == TSR_API_FULLY_SHARD && s->tp <= 1) {
         struct change *tp = begin(study, "tensor parallelism over two GPUs", NONE);
-        set(tp, "tp", "2");
-        set_number(tp, "batch", 2.0 * (double)s->batch); /* the same tokens per GPU and step */
+        set(tp, TSR_K_TP, "2");
+        set_number(tp, TSR_K_BATCH, 2.0 * (double)s->batch); /* the same tokens per GPU and step */
         end(study);
     }
-    set_number(begin(study, "twice the micro-batch", BATCH), "batch", 2.0 * (double)s->batch);
+    set_number(begin(study, "twice the micro-batch", BATCH), TSR_K_BATCH, 2.0 * (double)s->batch);
     end(study);
     struct change *links = begin(study, "links of twice the rate", IMAGINED);
     double intra = s->sim.intra_bw > 0 ? s->sim.intra_bw : c->intra_bw;
     double nic = s->sim.nic_bw > 0 ? s->sim.nic_bw : c->nic_bw;
     if (intra > 0)
-        set_number(links, "sim.intra_bw", 2 * intra);
+        set_number(links, TSR_K_SIM_INTRA_BW, 2 * intra);
     if (nic > 0)
-        set_number(links, "sim.nic_bw", 2 * nic);
+        set_number(links, TSR_K_SIM_NIC_BW, 2 * nic);
     end(study);
 }
 

@@ -32,10 +32,10 @@ static bool accepts(struct tsr_experiment *experiment, const struct tsr_strategy
  * `tries`: leaves out what the strategy refuses; with no value of its own but one there is no axis.
  */
 static tsr_status add(struct tsr_experiment *experiment, const struct tsr_strategy *base,
-                      const struct tsr_settings *settings, const char *key,
+                      const struct tsr_settings *settings, enum tsr_key_id key,
                       const char *const *texts, bool tries, struct tsr_plan_space *out)
 {
-    const struct tsr_key *row = &tsr_keys[tsr_key_find(key)];
+    const struct tsr_key *row = &tsr_keys[key];
     struct tsr_arena *arena = &experiment->doc.arena;
     const char **all = tsr_arena_alloc(arena, (MAX_TEXTS + 1) * sizeof(*all));
     char own[256];
@@ -47,9 +47,10 @@ static tsr_status add(struct tsr_experiment *experiment, const struct tsr_strate
     if (!all[0])
         return tsr_no_memory(NULL);
     for (size_t i = 0; texts[i] && n <= MAX_TEXTS; i++)
-        if (strcmp(texts[i], own) != 0 && (!tries || accepts(experiment, base, key, texts[i])))
+        if (strcmp(texts[i], own) != 0 &&
+            (!tries || accepts(experiment, base, row->name, texts[i])))
             all[n++] = texts[i];
-    return tries && n == 1 ? TSR_OK : tsr_plan_add_axis(experiment, base, key, all, n, out);
+    return tries && n == 1 ? TSR_OK : tsr_plan_add_axis(experiment, base, row->name, all, n, out);
 }
 
 /* How the ranks of data parallelism are cut: one dimension, and every HSDP that divides them. */
@@ -95,7 +96,7 @@ static tsr_status add_tp(struct tsr_experiment *experiment, const struct tsr_job
         if (size <= job->cluster.gpus_per_node && size <= job->world / 2)
             fitting[n++] = sizes[i];
     }
-    return n > 1 ? add(experiment, job->strategy, s, "tp", fitting, true, out) : TSR_OK;
+    return n > 1 ? add(experiment, job->strategy, s, TSR_K_TP, fitting, true, out) : TSR_OK;
 }
 
 /* fully_shard: what is cut, when it is gathered, where it is kept. */
@@ -107,11 +108,12 @@ static tsr_status add_fully_shard(struct tsr_experiment *experiment, const struc
     static const char *const dialects[] = {"eager", "compile", NULL};
     static const char *const places[] = {"none", "cpu_pinned", NULL};
     const struct tsr_strategy *base = job->strategy;
-    TSR_TRY(add(experiment, base, job->settings, "reshard_after_forward", reshards, false, out));
+    TSR_TRY(
+        add(experiment, base, job->settings, TSR_K_RESHARD_AFTER_FORWARD, reshards, false, out));
     TSR_TRY(add_tp(experiment, job, out));
-    TSR_TRY(add(experiment, base, job->settings, "loss.chunks", chunks, true, out));
-    TSR_TRY(add(experiment, base, job->settings, "dialect", dialects, true, out));
-    return add(experiment, base, job->settings, "offload", places, true, out);
+    TSR_TRY(add(experiment, base, job->settings, TSR_K_LOSS_CHUNKS, chunks, true, out));
+    TSR_TRY(add(experiment, base, job->settings, TSR_K_DIALECT, dialects, true, out));
+    return add(experiment, base, job->settings, TSR_K_OFFLOAD, places, true, out);
 }
 
 static bool is_in(const char *const *texts, const char *text)
@@ -144,8 +146,8 @@ static tsr_status add_traced(struct tsr_experiment *experiment, const struct tsr
             if (!strcmp(t->variants[i].checkpoint, choices[k][0]) &&
                 !is_in(checkpoints, choices[k][1]))
                 checkpoints[n_checkpoints++] = choices[k][1];
-    TSR_TRY(add(experiment, job->strategy, job->settings, "batch", batches, false, out));
-    return add(experiment, job->strategy, job->settings, "checkpoint.every", checkpoints, false,
+    TSR_TRY(add(experiment, job->strategy, job->settings, TSR_K_BATCH, batches, false, out));
+    return add(experiment, job->strategy, job->settings, TSR_K_CHECKPOINT_EVERY, checkpoints, false,
                out);
 }
 
@@ -163,22 +165,24 @@ tsr_status tsr_plan_space_default(struct tsr_experiment *experiment, const struc
     if (job->model.trace) {
         TSR_TRY(add_traced(experiment, job, out));
     } else {
-        TSR_TRY(add(experiment, base, job->settings, "batch", batches, false, out));
-        TSR_TRY(add(experiment, base, job->settings, "checkpoint.every", checkpoints, false, out));
+        TSR_TRY(add(experiment, base, job->settings, TSR_K_BATCH, batches, false, out));
+        TSR_TRY(
+            add(experiment, base, job->settings, TSR_K_CHECKPOINT_EVERY, checkpoints, false, out));
     }
     if (api == TSR_API_DDP)
-        return add(experiment, base, job->settings, "ddp.gradient_as_bucket_view", views, false,
+        return add(experiment, base, job->settings, TSR_K_DDP_GRADIENT_AS_BUCKET_VIEW, views, false,
                    out);
     if (job->settings->wrap.kind != TSR_WRAP_LIST)
-        TSR_TRY(add(experiment, base, job->settings, "wrap", wraps, job->model.trace != NULL, out));
+        TSR_TRY(
+            add(experiment, base, job->settings, TSR_K_WRAP, wraps, job->model.trace != NULL, out));
     if (api == TSR_API_REPLICATE)
         return TSR_OK;
     TSR_TRY(add_meshes(experiment, job, out));
     if (api == TSR_API_FULLY_SHARD)
         return add_fully_shard(experiment, job, out);
-    TSR_TRY(add(experiment, base, job->settings, "reshard_after_forward", keeps, false, out));
-    TSR_TRY(add(experiment, base, job->settings, "fsdp1.forward_prefetch", views, false, out));
-    return add(experiment, base, job->settings, "fsdp1.backward_prefetch", when, false, out);
+    TSR_TRY(add(experiment, base, job->settings, TSR_K_RESHARD_AFTER_FORWARD, keeps, false, out));
+    TSR_TRY(add(experiment, base, job->settings, TSR_K_FSDP1_FORWARD_PREFETCH, views, false, out));
+    return add(experiment, base, job->settings, TSR_K_FSDP1_BACKWARD_PREFETCH, when, false, out);
 }
 
 /* ---- combinations that refuse each other --------------------------------------------------- */
@@ -195,11 +199,11 @@ const char *tsr_plan_excludes(const struct tsr_plan *plan, size_t i)
 {
     static const char copies[] = "{replicate: ";
     const struct tsr_plan_space *space = &plan->space;
-    const char *tp = text_of(space, i, "tp"), *mesh = text_of(space, i, "mesh");
+    const char *tp = text_of(space, i, tsr_keys[TSR_K_TP].name), *mesh = text_of(space, i, "mesh");
     uint32_t size = (uint32_t)strtoul(tp, NULL, 10);
     if (!space->is_default || size <= 1)
         return NULL;
-    if (strtoul(text_of(space, i, "loss.chunks"), NULL, 10) > 1)
+    if (strtoul(text_of(space, i, tsr_keys[TSR_K_LOSS_CHUNKS].name), NULL, 10) > 1)
         return "tp beside loss.chunks";
     if (plan->job.settings->linear == TSR_LINEAR_FP8_TENSORWISE)
         return "tp beside precision.linear: fp8_tensorwise";
