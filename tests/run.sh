@@ -24,8 +24,12 @@ unset TSR_THOROUGH # sanitizers run the short forms
 werror=-DTESSERA_WERROR=${TSR_WERROR:-OFF}
 
 # Tests make and remove some ten thousand small files: in memory, where there is room and programs may run, they take less time.
-if [ -z "${TMPDIR:-}" ] && [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1)" -gt $((4 << 20)) ] 2>/dev/null &&
-    TMPDIR=$(mktemp -d /dev/shm/tsr-XXXX 2>/dev/null); then
+# Sets TMPDIR to a folder there, which goes when this script ends.
+use_memory() {
+    local kib
+    kib=$(df --output=avail -k /dev/shm 2>/dev/null | tail -n 1) || return 0
+    [[ -z ${TMPDIR:-} && $kib =~ ^\ *[0-9]+$ && $kib -gt $((4 << 20)) ]] || return 0
+    TMPDIR=$(mktemp -d /dev/shm/tsr-XXXX 2>/dev/null) || return 0
     trap 'rm -rf "$TMPDIR"' EXIT
     printf '#!/bin/sh\n' >"$TMPDIR/program"
     chmod 755 "$TMPDIR" "$TMPDIR/program" # tests that give up privileges read there, too
@@ -36,7 +40,7 @@ if [ -z "${TMPDIR:-}" ] && [ "$(df --output=avail -k /dev/shm 2>/dev/null | tail
         unset TMPDIR
         trap - EXIT
     fi
-fi
+}
 
 run_ctest() { # BUILD-FOLDER [option...]
     local folder=$1
@@ -49,6 +53,7 @@ run_ctest() { # BUILD-FOLDER [option...]
         --output-on-failure "$@" </dev/null)
 }
 
+use_memory
 tsr_setup
 tsr_say "building into build/"
 tsr_configure release "$werror"

@@ -29,6 +29,20 @@ TSR_ANYWHERE float tsr_bits_float(uint32_t bits)
     return x;
 }
 
+TSR_ANYWHERE uint64_t tsr_double_bits(double x)
+{
+    uint64_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+TSR_ANYWHERE double tsr_bits_double(uint64_t bits)
+{
+    double x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+
 TSR_ANYWHERE float tsr_from_bf16(uint16_t h)
 {
     return tsr_bits_float((uint32_t)h << 16);

@@ -73,6 +73,26 @@ static void values_are_the_definition(void **state)
     }
 }
 
+/* Logarithm, sine and cosine are the generator's own, so that GPUs have the same bits: they are as
+ * exact as the C library's, of whose values no more than a few in a million may be rounded to
+ * another float. */
+static void normals_are_those_of_libm(void **state)
+{
+    (void)state;
+    enum { N = 1 << 20 };
+    static const uint64_t shape[] = {N};
+    static float got[N];
+    struct tsr_piece piece = whole(1, shape, TSR_F32, TSR_INIT_NORMAL, 0.02);
+    unsigned differ = 0;
+    assert_int_equal(tsr_init_piece(7, &piece, 1, got), TSR_OK);
+    for (uint64_t i = 0; i < N; i++) {
+        float want = defined(7, &piece, i);
+        differ += got[i] != want;
+        assert_true(got[i] == want || got[i] == nextafterf(want, got[i]));
+    }
+    assert_true(differ <= 4);
+}
+
 /* A parameter beyond 2^34 elements: blocks past 32 bits. */
 static void far_elements_have_their_own_values(void **state)
 {
@@ -344,6 +364,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(philox_gives_the_known_answers),
                                        cmocka_unit_test(values_are_the_definition),
+                                       cmocka_unit_test(normals_are_those_of_libm),
                                        cmocka_unit_test(far_elements_have_their_own_values),
                                        cmocka_unit_test(boxes_are_parts_of_the_whole),
                                        cmocka_unit_test(dtypes_are_roundings_of_f32),

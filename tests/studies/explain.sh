@@ -115,6 +115,11 @@ equal "unsharded unit" "$(value "$tmp/fsdp.json" unsharded unit)" "(root)"
 # One group: its peak is where it reduces; all parameters are in it.
 equal "one group" "$(sed -n '/"at_peak"/,/\]/p' "$tmp/fsdp-one-group.json" | grep -c '"unit"')" 1
 
+# Twice the ranks change four keys where the mesh names one copy and the cluster is full: each has its value.
+printf 'model: llama-3.2-1b\ncluster: dgx-h100-1\nseq: 128\nmesh: {replicate: 1, shard: 8}\n' >"$tmp/copies.yaml"
+works explain "$tmp/copies.yaml"
+has "$out" "world=16 mesh.replicate=null mesh.shard=16 cluster=null"
+
 # ---- what a run does besides its steps ------------------------------------------------------------
 
 set -- --set 'phases=[init,load,step1,step2,eval,save]' --set save=full_device

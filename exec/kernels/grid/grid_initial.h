@@ -66,7 +66,7 @@ TSR_ANYWHERE double tsr_initial_log(double x)
                             1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3,  1};
     const double ln2_high = 0x1.62e42feep-1, ln2_low = 0x1.a39ef35793c76p-33;
     uint64_t bits = tsr_double_bits(x);
-    double f = tsr_double_of(((uint64_t)1022 << 52) | (bits & (((uint64_t)1 << 52) - 1)));
+    double f = tsr_bits_double(((uint64_t)1022 << 52) | (bits & (((uint64_t)1 << 52) - 1)));
     double e = (double)((int)(bits >> 52) - 1022);
     if (f < 0.70710678118654752) {
         f *= 2;

@@ -72,20 +72,6 @@ TSR_ANYWHERE double tsr_exp_f64(double x)
     return exp(x);
 }
 
-TSR_ANYWHERE double tsr_double_of(uint64_t bits)
-{
-    double x;
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
-
-TSR_ANYWHERE uint64_t tsr_double_bits(double x)
-{
-    uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
 /* x y, rounded: a GPU would make one operation of it and of what it is added to. */
 TSR_ANYWHERE double tsr_rounded_product(double x, double y)
 {

@@ -130,8 +130,8 @@ TSR_ANYWHERE void TSR_R(tsr_load_words)(const unsigned char *p, unsigned dtype, 
     TSR_UNROLL
     for (unsigned i = 0; i < 4; i++) {
         tsr_get_words(p + 16 * i, w);
-        out[2 * i] = (TSR_REAL)tsr_double_of((uint64_t)w[1] << 32 | w[0]);
-        out[2 * i + 1] = (TSR_REAL)tsr_double_of((uint64_t)w[3] << 32 | w[2]);
+        out[2 * i] = (TSR_REAL)tsr_bits_double((uint64_t)w[1] << 32 | w[0]);
+        out[2 * i + 1] = (TSR_REAL)tsr_bits_double((uint64_t)w[3] << 32 | w[2]);
     }
 }
 

@@ -99,18 +99,19 @@ static struct tsr_what_if *begin(struct list *list, const char *dimension,
     return what;
 }
 
-/* key: a key's name, or what several of them begin with. */
-static void set_named(struct tsr_what_if *what, const char *key, const char *value)
+void tsr_variant_add(struct tsr_variant *variant, char (*values)[TSR_WHAT_IF_VALUE], size_t room,
+                     const char *key, const char *value)
 {
-    size_t i = what->variant.n++;
-    snprintf(what->values[i], sizeof what->values[i], "%s", value);
-    what->variant.set[i].key = key;
-    what->variant.set[i].value = what->values[i];
+    size_t i = variant->n++;
+    TSR_CHECK(i < room);
+    snprintf(values[i], sizeof values[i], "%s", value);
+    variant->set[i].key = key;
+    variant->set[i].value = values[i];
 }
 
 static void set(struct tsr_what_if *what, enum tsr_key_id key, const char *value)
 {
-    set_named(what, tsr_keys[key].name, value);
+    tsr_variant_add(&what->variant, what->values, TSR_WHAT_IF_KEYS, tsr_keys[key].name, value);
 }
 
 static void set_number(struct tsr_what_if *what, enum tsr_key_id key, uint64_t value)
@@ -292,7 +293,7 @@ static void add_ranks(struct list *list)
     if (s->mesh.n || s->mesh_replicate || s->mesh_shard)
         set_mesh(job, copies(job), 2 * shard_ranks(job), what);
     if (*job->cluster.name && world > have && s->alloc_limit != TSR_LIMIT_CARD)
-        set_named(what, "cluster", "null");
+        tsr_variant_add(&what->variant, what->values, TSR_WHAT_IF_KEYS, "cluster", "null");
     end(list);
 }
 

@@ -8,15 +8,17 @@
 #include "experiments/study/explain/explain.h"
 #include "experiments/study/job/job.h"
 
-enum { TSR_WHAT_IF_VALUE = 64, TSR_MAX_WHAT_IFS = 96, TSR_MAX_SETS_OF = 3 };
+/* TSR_WHAT_IF_KEYS: of one what-if: more ranks beside two keys of a mesh and the cluster. */
+enum { TSR_WHAT_IF_VALUE = 64, TSR_WHAT_IF_KEYS = 4, TSR_MAX_WHAT_IFS = 96, TSR_MAX_SETS_OF = 3 };
 
 struct tsr_what_if {
     const char *dimension; /* two of one dimension exclude each other: "wrap" */
     enum tsr_what_if_effect effect;
     struct tsr_variant variant;
-    char values[3][TSR_WHAT_IF_VALUE]; /* what variant's values point to, where it was made */
-    bool is_set;                       /* the strategy has it already */
-    unsigned needs;                    /* software beyond the strategy's: tsr_needs_beyond() */
+    char values[TSR_WHAT_IF_KEYS]
+               [TSR_WHAT_IF_VALUE]; /* what variant's values point to, where it was made */
+    bool is_set;                    /* the strategy has it already */
+    unsigned needs;                 /* software beyond the strategy's: tsr_needs_beyond() */
 };
 
 /* What one emission (or simulation) gave. Plain data: it goes through a pipe. */
@@ -32,6 +34,11 @@ struct tsr_what_if_result {
     uint64_t tokens_per_rank;     /* of one iteration */
     char failure[256];
 };
+
+/* Adds key=value to the variant; the text of the value is copied to the next of `room` places. key:
+ * a key's name, or what several of them begin with; borrowed. */
+void tsr_variant_add(struct tsr_variant *variant, char (*values)[TSR_WHAT_IF_VALUE], size_t room,
+                     const char *key, const char *value);
 
 /* The candidates for this strategy in the order of the table; returns how many. Values point into
  * `out`. */

@@ -79,17 +79,9 @@ static struct change *begin(struct study *study, const char *words, enum tsr_ove
     return change;
 }
 
-static void set_named(struct change *change, const char *key, const char *value)
-{
-    size_t i = change->variant.n++;
-    snprintf(change->values[i], sizeof change->values[i], "%s", value);
-    change->variant.set[i].key = key;
-    change->variant.set[i].value = change->values[i];
-}
-
 static void set(struct change *change, enum tsr_key_id key, const char *value)
 {
-    set_named(change, tsr_keys[key].name, value);
+    tsr_variant_add(&change->variant, change->values, TSR_OVERLAP_SETS, tsr_keys[key].name, value);
 }
 
 static void set_number(struct change *change, enum tsr_key_id key, double value)
@@ -151,7 +143,8 @@ static void list(struct study *study)
     if (tsr_what_if_other_mesh(study->job, &mesh)) {
         struct change *other = begin(study, mesh_words(&mesh), NONE);
         for (size_t i = 0; i < mesh.variant.n; i++)
-            set_named(other, mesh.variant.set[i].key, mesh.values[i]);
+            tsr_variant_add(&other->variant, other->values, TSR_OVERLAP_SETS,
+                            mesh.variant.set[i].key, mesh.values[i]);
         end(study);
     }
     if (s->api == TSR_API_FULLY_SHARD && s->tp <= 1) {
