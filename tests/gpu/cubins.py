@@ -1,10 +1,11 @@
 """What nvcc made of our kernels, read from their machine code: one row a kernel.
 
-    cubins.py CUOBJDUMP OBJECT...      tab-separated: kernel, registers, stack, shared, local, local_in_loops, loads, wide_loads
+    cubins.py CUOBJDUMP OBJECT...      tab-separated: kernel, registers, stack, shared, local, local_in_loops, local_in_inner, loads, wide_loads
 
 registers: of a thread. stack, shared: bytes of local memory of a thread, and of shared memory of a block beside what a launch
 gives it. local: instructions that access local memory (spilled registers, arrays with an index that is not constant);
-local_in_loops: those of them between a jump backwards and its target. loads: instructions that read the GPU's memory, and
+local_in_loops: those of them between a jump backwards and its target; local_in_inner: in a loop that has no other one inside,
+which is what a thread does for every pack. loads: instructions that read the GPU's memory, and
 those of them that read 16 bytes.
 
 Instructions of sm_70 to sm_90 have 16 bytes: the operation is in the lowest 12 bits, the width of a load in bits 73 to 75, the
@@ -58,7 +59,7 @@ def distance(low, high):
 
 
 def code(text):
-    """local, local_in_loops, loads, wide_loads of a kernel's instructions."""
+    """local, local_in_loops, local_in_inner, loads, wide_loads of a kernel's instructions."""
     loops, local, loads, wide = [], [], 0, 0
     for i, (low, high) in enumerate(struct.iter_unpack("<QQ", text)):
         operation, at = low & 0xfff, 16 * i
@@ -69,7 +70,8 @@ def code(text):
         elif operation in (LDG, LDGSTS):
             loads += 1
             wide += high >> 9 & 7 == WIDE
-    return len(local), sum(any(a <= x <= b for a, b in loops) for x in local), loads, wide
+    inner = [(a, b) for a, b in loops if not any((a, b) != (c, d) and a <= c and d <= b for c, d in loops)]
+    return len(local), *(sum(any(a <= x <= b for a, b in some) for x in local) for some in (loops, inner)), loads, wide
 
 
 def rows(path):
@@ -87,10 +89,10 @@ def main():
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for path in sys.argv[2:]:
-            subprocess.run([sys.argv[1], "-arch", "sm_90a", "-xelf", "all", os.path.abspath(path)], cwd=folder, stdout=subprocess.DEVNULL, check=True)
+            subprocess.run([os.path.abspath(sys.argv[1]), "-arch", "sm_90a", "-xelf", "all", os.path.abspath(path)], cwd=folder, stdout=subprocess.DEVNULL, check=True)
         for name in sorted(os.listdir(folder)):
             found += rows(os.path.join(folder, name))
-    print("kernel\tregisters\tstack\tshared\tlocal\tlocal_in_loops\tloads\twide_loads")
+    print("kernel\tregisters\tstack\tshared\tlocal\tlocal_in_loops\tlocal_in_inner\tloads\twide_loads")
     for row in sorted(found):
         print(*row, sep="\t")
     return 0 if found else 1

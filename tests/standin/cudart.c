@@ -191,10 +191,10 @@ static void allow_shared(uintptr_t function, int bytes)
     abort();
 }
 
-static bool grid_is_allowed(dim3 grid, dim3 block)
+static bool grid_is_allowed(const struct tsr_shim_kernel *kernel, dim3 grid, dim3 block)
 {
-    return grid.x && grid.y && grid.y < 65536 && grid.z == 1 && block.x && block.x <= 1024 &&
-           block.y == 1 && block.z == 1;
+    return grid.x && grid.y && grid.y < 65536 && grid.z == 1 && block.x &&
+           block.x <= kernel->limit && block.y == 1 && block.z == 1;
 }
 
 cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void **args,
@@ -205,7 +205,7 @@ cudaError_t cudaLaunchKernel(const void *function, dim3 grid, dim3 block, void *
     struct tsr_shim_kernel kernel;
     memcpy(&describe, &function, sizeof describe);
     describe(&kernel);
-    if (!grid_is_allowed(grid, block) || kernel.params > 32764)
+    if (!grid_is_allowed(&kernel, grid, block) || kernel.params > 32764)
         return tsr_standin_note(cudaErrorInvalidConfiguration);
     if (shared > (size_t)allowed_shared((uintptr_t)function))
         return tsr_standin_note(cudaErrorInvalidValue);

@@ -6,7 +6,9 @@
  *   TSR_BLOCK_KERNEL(name, struct type) { body }    threads of a block use tsr_sync(), tsr_shared
  *                                                   memory and the sums of team.h
  *   TSR_LONG_KERNEL(name, struct type) { body }     the same with blocks of up to TSR_CUDA_LONG
- * threads TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
+ *                                                   threads
+ *   TSR_BLOCK_KERNEL_OF(threads, name, struct type) the same with blocks of up to `threads`
+ *   TSR_GRID_CODE(name, function, struct type)      FUNCTION_f32 and _f64(&k, begin, step) of
  *                                                   exec/kernels as kernels tsr_cuda_NAME_f32, _f64
  *   TSR_LIST_CODE(name, function, struct type, stay)   the same, of which a multiprocessor has
  *                                                   `stay` blocks at once (launch_codes.c)
@@ -24,7 +26,10 @@
 /* TSR_CUDA_STAY, TSR_CUDA_STAY_WIDE: blocks of kernels over lists that a multiprocessor has at
  * once, the latter with so many registers that 120 bytes of a thread are on their way. */
 enum { TSR_CUDA_STAY = 4, TSR_CUDA_STAY_WIDE = 2 };
-enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
+/* Threads of a block: usually; at most, with 64 registers each; at most, where a thread needs 128.
+ */
+enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_CUDA_MEDIUM = 512 };
+enum { TSR_WARP = 32, TSR_CUDA_ITEMS = 8 };
 #ifndef TSR_BLOCK
 #define TSR_BLOCK 8 /* of exec/kernels/tensor/tensor.h: TSR_CUDA_ITEMS */
 #endif
@@ -35,15 +40,16 @@ enum { TSR_CUDA_THREADS = 256, TSR_CUDA_LONG = 1024, TSR_WARP = 32, TSR_CUDA_ITE
     extern "C" __global__ void __launch_bounds__(TSR_CUDA_THREADS) \
         name(const __grid_constant__ type k)
 #define TSR_BLOCK_KERNEL(name, type) TSR_GRID_KERNEL(name, type)
-#define TSR_LONG_KERNEL(name, type) \
-    extern "C" __global__ void __launch_bounds__(TSR_CUDA_LONG) name(const __grid_constant__ type k)
-#define TSR_DEVICE      static __device__ inline
-#define TSR_OUTLINE     static __device__ __noinline__ /* where few calls come: code stays small */
-#define TSR_ALIGN_16    __align__(16)
-#define tsr_shared      __shared__
-#define tsr_sync()      __syncthreads()
-#define tsr_sync_warp() __syncwarp() /* what others of the warp read and wrote before is done */
-#define tsr_alone()     false
+#define TSR_BLOCK_KERNEL_OF(threads, name, type) \
+    extern "C" __global__ void __launch_bounds__(threads) name(const __grid_constant__ type k)
+#define TSR_LONG_KERNEL(name, type) TSR_BLOCK_KERNEL_OF(TSR_CUDA_LONG, name, type)
+#define TSR_DEVICE                  static __device__ inline
+#define TSR_OUTLINE                 static __device__ __noinline__ /* where few calls come: code stays small */
+#define TSR_ALIGN_16                __align__(16)
+#define tsr_shared                  __shared__
+#define tsr_sync()                  __syncthreads()
+#define tsr_sync_warp()             __syncwarp() /* what others of the warp read and wrote before is done */
+#define tsr_alone()                 false
 extern __shared__ __align__(16) unsigned char tsr_dynamic_shared_bytes[];
 #define tsr_dynamic_shared() ((void *)tsr_dynamic_shared_bytes)
 /* Bytes of it that the launch gave the block. */

@@ -14,6 +14,7 @@
 struct tsr_shim_kernel {
     const char *name;
     size_t params;   /* bytes of its structure */
+    unsigned limit;  /* threads of a block; more end a launch on a GPU, too */
     bool cooperates; /* its threads wait for each other */
     void (*body)(const void *params);
 };
@@ -64,36 +65,38 @@ static inline void *tsr_shim_copy(void *to, const void *from, size_t n, const vo
 #define memcpy(to, from, n)  tsr_shim_copy(to, from, n, TSR_SHIM_MEMORY(to), TSR_SHIM_MEMORY(from))
 #define memmove(to, from, n) tsr_shim_copy(to, from, n, TSR_SHIM_MEMORY(to), TSR_SHIM_MEMORY(from))
 
-#define TSR_SHIM_KERNEL(name_, type, together)                                         \
-    static void name_##_code(const type *k_);                                          \
-    static void name_##_body(const void *params)                                       \
-    {                                                                                  \
-        name_##_code((const type *)params);                                            \
-    }                                                                                  \
-    void name_(struct tsr_shim_kernel *out);                                           \
-    void name_(struct tsr_shim_kernel *out)                                            \
-    {                                                                                  \
-        *out = (struct tsr_shim_kernel){#name_, sizeof(type), together, name_##_body}; \
-    }                                                                                  \
-    static void name_##_run(const type k);                                             \
-    static void name_##_code(const type *k_)                                           \
-    {                                                                                  \
-        name_##_run(*k_);                                                              \
-    }                                                                                  \
+#define TSR_SHIM_KERNEL(most, name_, type, together)                                         \
+    static void name_##_code(const type *k_);                                                \
+    static void name_##_body(const void *params)                                             \
+    {                                                                                        \
+        name_##_code((const type *)params);                                                  \
+    }                                                                                        \
+    void name_(struct tsr_shim_kernel *out);                                                 \
+    void name_(struct tsr_shim_kernel *out)                                                  \
+    {                                                                                        \
+        *out = (struct tsr_shim_kernel){#name_, sizeof(type), most, together, name_##_body}; \
+    }                                                                                        \
+    static void name_##_run(const type k);                                                   \
+    static void name_##_code(const type *k_)                                                 \
+    {                                                                                        \
+        name_##_run(*k_);                                                                    \
+    }                                                                                        \
     static void name_##_run(const type k)
-#define TSR_GRID_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, false)
-#define TSR_BLOCK_KERNEL(name, type) TSR_SHIM_KERNEL(name, type, true)
-#define TSR_LONG_KERNEL(name, type)  TSR_SHIM_KERNEL(name, type, true)
+#define TSR_GRID_KERNEL(name, type)              TSR_SHIM_KERNEL(TSR_CUDA_THREADS, name, type, false)
+#define TSR_BLOCK_KERNEL_OF(threads, name, type) TSR_SHIM_KERNEL(threads, name, type, true)
+#define TSR_BLOCK_KERNEL(name, type)             TSR_BLOCK_KERNEL_OF(TSR_CUDA_THREADS, name, type)
+#define TSR_LONG_KERNEL(name, type)              TSR_BLOCK_KERNEL_OF(TSR_CUDA_LONG, name, type)
 /* The structure may be large and is not copied for every thread. */
-#define TSR_GRID_CODE_AS(name, fn, type, stay)                                                \
-    static void name##_body(const void *params)                                               \
-    {                                                                                         \
-        fn((const type *)params, tsr_begin(), tsr_step());                                    \
-    }                                                                                         \
-    void tsr_cuda_##name(struct tsr_shim_kernel *out);                                        \
-    void tsr_cuda_##name(struct tsr_shim_kernel *out)                                         \
-    {                                                                                         \
-        *out = (struct tsr_shim_kernel){"tsr_cuda_" #name, sizeof(type), false, name##_body}; \
+#define TSR_GRID_CODE_AS(name, fn, type, stay)                                                    \
+    static void name##_body(const void *params)                                                   \
+    {                                                                                             \
+        fn((const type *)params, tsr_begin(), tsr_step());                                        \
+    }                                                                                             \
+    void tsr_cuda_##name(struct tsr_shim_kernel *out);                                            \
+    void tsr_cuda_##name(struct tsr_shim_kernel *out)                                             \
+    {                                                                                             \
+        *out = (struct tsr_shim_kernel){"tsr_cuda_" #name, sizeof(type), TSR_CUDA_THREADS, false, \
+                                        name##_body};                                             \
     }
 #define TSR_DEVICE           static inline
 #define TSR_ALIGN_16         __attribute__((aligned(16)))

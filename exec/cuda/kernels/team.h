@@ -160,19 +160,23 @@ TSR_DEVICE void tsr_team_sync(const struct tsr_team *t)
 #undef TSR_REAL_F64
 
 /* Kernels tsr_cuda_NAME_f32 (whole words), _torn (in f32, too) and _f64 of functions NAME_f32 and
- * NAME_f64. */
-#define TSR_TEAM_KERNEL(name, type)               \
-    TSR_LONG_KERNEL(tsr_cuda_##name##_f32, type)  \
-    {                                             \
-        name##_f32(&k, true);                     \
-    }                                             \
-    TSR_LONG_KERNEL(tsr_cuda_##name##_torn, type) \
-    {                                             \
-        name##_f32(&k, false);                    \
-    }                                             \
-    TSR_LONG_KERNEL(tsr_cuda_##name##_f64, type)  \
-    {                                             \
-        name##_f64(&k, false);                    \
+ * NAME_f64, with blocks of up to `words` threads, and up to `others` for the last two, which need
+ * more registers. */
+#define TSR_TEAM_KERNELS(words, others, name, type)           \
+    TSR_BLOCK_KERNEL_OF(words, tsr_cuda_##name##_f32, type)   \
+    {                                                         \
+        name##_f32(&k, true);                                 \
+    }                                                         \
+    TSR_BLOCK_KERNEL_OF(others, tsr_cuda_##name##_torn, type) \
+    {                                                         \
+        name##_f32(&k, false);                                \
+    }                                                         \
+    TSR_BLOCK_KERNEL_OF(others, tsr_cuda_##name##_f64, type)  \
+    {                                                         \
+        name##_f64(&k, false);                                \
     }
+/* Of blocks of TSR_CUDA_THREADS, and of those that grow where rows are long. */
+#define TSR_TEAM_KERNEL(name, type)    TSR_TEAM_KERNELS(TSR_CUDA_THREADS, TSR_CUDA_THREADS, name, type)
+#define TSR_GROWING_KERNEL(name, type) TSR_TEAM_KERNELS(TSR_CUDA_LONG, TSR_CUDA_MEDIUM, name, type)
 
 #endif

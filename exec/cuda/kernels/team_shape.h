@@ -16,12 +16,12 @@ enum {
                                  memory; larger ones have a multiprocessor alone, and all of it */
 };
 
-/* Threads of a block. `grows`: it is a TSR_LONG_KERNEL. */
-TSR_ANYWHERE unsigned tsr_team_threads(uint64_t columns, bool grows)
+/* Threads of a block, of a kernel that may have `limit` of them. */
+TSR_ANYWHERE unsigned tsr_team_threads(uint64_t columns, unsigned limit)
 {
     if (columns <= TSR_TEAM_SHORT)
         return TSR_CUDA_THREADS;
-    unsigned most = grows && columns >= TSR_TEAM_LONG ? TSR_CUDA_LONG : TSR_CUDA_THREADS;
+    unsigned most = columns >= TSR_TEAM_LONG ? limit : (unsigned)TSR_CUDA_THREADS;
     uint64_t packs = (columns + TSR_CUDA_ITEMS - 1) / TSR_CUDA_ITEMS;
     uint64_t whole = (packs + TSR_WARP - 1) / TSR_WARP * TSR_WARP;
     return whole < most ? (unsigned)whole : most;
@@ -41,10 +41,10 @@ TSR_ANYWHERE unsigned tsr_team_size(uint64_t columns, unsigned threads)
 /* Shared memory of a block that keeps `arrays` reals of `real` bytes for every element of the rows
  * in work, or for as many packs of a thread as there is room for: the others are read again. most:
  * what a block may have at all. */
-TSR_ANYWHERE uint64_t tsr_team_keeps(uint64_t columns, bool grows, unsigned arrays, unsigned real,
-                                     uint64_t most)
+TSR_ANYWHERE uint64_t tsr_team_keeps(uint64_t columns, unsigned limit, unsigned arrays,
+                                     unsigned real, uint64_t most)
 {
-    unsigned threads = tsr_team_threads(columns, grows);
+    unsigned threads = tsr_team_threads(columns, limit);
     uint64_t per_turn = (uint64_t)tsr_team_size(columns, threads) * TSR_CUDA_ITEMS;
     uint64_t before = columns % TSR_CUDA_ITEMS ? TSR_CUDA_ITEMS - 1 : 0;
     uint64_t turns = (before + columns + per_turn - 1) / per_turn;

@@ -21,7 +21,7 @@ struct entry {
     enum spread spread;
     struct tsr_cuda_forms forms;
     unsigned kept; /* ROWS: reals of an element that stay in shared memory */
-    bool grows;    /* ROWS: a TSR_LONG_KERNEL */
+    bool grows;    /* ROWS: a TSR_GROWING_KERNEL */
     tsr_cuda_launcher own;
     /* ELEMENTS, SINGLES: blocks that a multiprocessor has, all at once, until all is done: threads
      * of these kernels do much before their first element. 0: a block for each part of the work. */

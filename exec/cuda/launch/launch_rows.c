@@ -58,16 +58,18 @@ tsr_status tsr_cuda_launch_rows(const struct tsr_kernel_call *call,
                                 bool grows, const void *params)
 {
     const struct tsr_rows *shape = params;
-    unsigned threads = tsr_team_threads(shape->columns, grows);
+    tsr_cuda_kernel kernel = tsr_cuda_form(call, forms, wide, shape->columns);
+    const unsigned grown = kernel == forms->f32 ? TSR_CUDA_LONG : TSR_CUDA_MEDIUM;
+    const unsigned limit = grows ? grown : TSR_CUDA_THREADS;
+    unsigned threads = tsr_team_threads(shape->columns, limit);
     uint64_t teams = threads / tsr_team_size(shape->columns, threads);
     uint64_t most = (uint64_t)tsr_cuda_context(call)->n_sms * 16;
     const struct tsr_cuda_grid grid = {
         .blocks = (unsigned)tsr_min_u64(tsr_ceil_div(shape->rows, teams), most),
         .threads = threads,
-        .shared = kept ? tsr_team_keeps(shape->columns, grows, kept, wide ? 8 : 4,
+        .shared = kept ? tsr_team_keeps(shape->columns, limit, kept, wide ? 8 : 4,
                                         tsr_cuda_most_shared(call))
                        : 0};
-    tsr_cuda_kernel kernel = tsr_cuda_form(call, forms, wide, shape->columns);
     return shape->rows ? tsr_cuda_launch(call, kernel, grid, params) : TSR_OK;
 }
 
@@ -109,7 +111,7 @@ static bool fits_at_once(const struct tsr_kernel_call *call, const struct tsr_no
 {
     static const struct tsr_cuda_forms which = {.f32 = tsr_cuda_norm_gradients};
     uint64_t columns = k->shape.columns;
-    unsigned threads = tsr_team_threads(columns, false);
+    unsigned threads = tsr_team_threads(columns, TSR_CUDA_THREADS);
     bool plain = k->rstd.dtype == TSR_F32 && (!k->centered || k->mean.dtype == TSR_F32);
     return plain && k->gx.data && (k->gw.data || k->gb.data) && k->shape.rows > 0 && columns > 0 &&
            tsr_cuda_form(call, &which, wide, columns) && tsr_norm_places_of(k, threads).stages > 0;
@@ -125,7 +127,7 @@ static uint64_t rows_of_block(const struct tsr_rows *shape, unsigned threads)
 static tsr_status at_once(const struct tsr_kernel_call *call, const struct tsr_norm *k)
 {
     const struct tsr_elems out[2] = {k->gb, k->gw};
-    unsigned threads = tsr_team_threads(k->shape.columns, false);
+    unsigned threads = tsr_team_threads(k->shape.columns, TSR_CUDA_THREADS);
     const struct tsr_norm_places places = tsr_norm_places_of(k, threads);
     struct tsr_norm_gradients p = {
         .norm = *k, .chunk = rows_of_block(&k->shape, threads), .stages = places.stages};

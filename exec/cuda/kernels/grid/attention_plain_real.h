@@ -41,8 +41,10 @@ TSR_DEVICE void TSR_R(attention_load)(const struct TSR_R(attention_block) * x,
         if (t + r < rows)
             TSR_R(tsr_load)
         (e, tsr_attention_row(x->a, heads, rows, x->b, head, t + r) + d, n, items);
-        for (unsigned i = 0; i < n; i++)
-            tile[r * x->pitch + d + i] = items[i];
+        TSR_UNROLL
+        for (unsigned i = 0; i < TSR_CUDA_ITEMS; i++)
+            if (i < n)
+                tile[r * x->pitch + d + i] = items[i];
     }
 }
 
@@ -57,8 +59,9 @@ TSR_DEVICE void TSR_R(attention_store)(const struct TSR_R(attention_block) * x,
         unsigned r = c / parts, d = c % parts * TSR_CUDA_ITEMS;
         unsigned n = x->dim - d < TSR_CUDA_ITEMS ? x->dim - d : TSR_CUDA_ITEMS;
         TSR_REAL items[TSR_CUDA_ITEMS];
-        for (unsigned i = 0; i < n; i++)
-            items[i] = factor * tile[r * x->pitch + d + i];
+        TSR_UNROLL
+        for (unsigned i = 0; i < TSR_CUDA_ITEMS; i++)
+            items[i] = i < n ? factor * tile[r * x->pitch + d + i] : 0;
         if (t + r < rows)
             TSR_R(tsr_store)
         (e, tsr_attention_row(x->a, heads, rows, x->b, head, t + r) + d, n, items);

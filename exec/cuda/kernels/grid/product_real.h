@@ -49,10 +49,14 @@ TSR_DEVICE void TSR_R(product_tile)(const struct tsr_plain_product *k, const uin
                     sum[r][c] += a[p][ti + 16 * r] * b[p][tj + 16 * c];
         tsr_sync();
     }
-    for (unsigned r = 0; r < 4; r++)
+    /* Not unrolled, the sums would lie in memory: an index of them would not be a constant. */
+    TSR_UNROLL
+    for (unsigned r = 0; r < 4; r++) {
+        TSR_UNROLL
         for (unsigned c = 0; c < 4; c++)
             if (i0 + ti + 16 * r < k->m && j0 + tj + 16 * c < k->n)
                 TSR_R(product_store)(k, base[2], i0 + ti + 16 * r, j0 + tj + 16 * c, sum[r][c]);
+    }
 }
 
 TSR_DEVICE void TSR_R(product)(const struct tsr_plain_product *k)

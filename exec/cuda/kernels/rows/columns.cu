@@ -62,12 +62,12 @@ TSR_BLOCK_KERNEL(tsr_cuda_column_parts_narrow, struct tsr_column_parts)
     }
 }
 
-TSR_LONG_KERNEL(tsr_cuda_column_ends_f32, struct tsr_column_ends)
+TSR_BLOCK_KERNEL(tsr_cuda_column_ends_f32, struct tsr_column_ends)
 {
     column_ends_f32(&k);
 }
 
-TSR_LONG_KERNEL(tsr_cuda_column_ends_f64, struct tsr_column_ends)
+TSR_BLOCK_KERNEL(tsr_cuda_column_ends_f64, struct tsr_column_ends)
 {
     column_ends_f64(&k);
 }

@@ -23,9 +23,9 @@
     }
 
 BOTH(nll, struct tsr_nll)
-TSR_TEAM_KERNEL(nll_backward, struct tsr_cross_entropy)
-TSR_TEAM_KERNEL(log_p_backward, struct tsr_cross_entropy)
-TSR_TEAM_KERNEL(cross_entropy_rows, struct tsr_cross_entropy)
+TSR_GROWING_KERNEL(nll_backward, struct tsr_cross_entropy)
+TSR_GROWING_KERNEL(log_p_backward, struct tsr_cross_entropy)
+TSR_GROWING_KERNEL(cross_entropy_rows, struct tsr_cross_entropy)
 BOTH(cross_entropy_loss, struct tsr_cross_entropy)
 TSR_GRID_CODE(nll_gather, tsr_nll_gather, struct tsr_nll_gather)
 TSR_GRID_CODE(mse_backward, tsr_mse_backward, struct tsr_mse)

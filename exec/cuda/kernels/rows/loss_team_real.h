@@ -100,24 +100,33 @@ TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k, bool wh
 /* ---- straight from logits ---------------------------------------------------------------------
  */
 
+/* -1: there is no row for this team. */
+TSR_DEVICE int64_t TSR_R(label_of)(const struct tsr_cross_entropy *k,
+                                   const struct tsr_team_row *row)
+{
+    return row->columns ? tsr_elems_i64(&k->labels, row->number) : -1;
+}
+
 /* The last rows first: they are what is in the cache. The logit of the label has been read by all
- * of the team before anything of the row is written. */
+ * of the team before anything of the row is written. The label and the factor are read again where
+ * they are needed: a register that keeps them through the first pass is one too many. */
 TSR_DEVICE void TSR_R(cross_entropy_rows)(const struct tsr_cross_entropy *k, bool whole)
 {
     struct tsr_team t = tsr_team_of(k->shape.columns, whole);
     unsigned stays = tsr_packs_stay(TSR_R(tsr_kept_bytes)(&k->x, whole));
-    TSR_REAL factor = TSR_R(loss_factor)(k), part[TSR_BLOCK];
+    TSR_REAL part[TSR_BLOCK];
     TSR_TEAM_ROWS(&t, &k->shape, row)
     {
         if (row.columns > 0)
             row = tsr_row_of(&t, &k->shape, k->shape.rows - 1 - row.number);
-        int64_t label = row.columns ? tsr_elems_i64(&k->labels, row.number) : -1;
-        bool ignored = label < 0, there = !ignored && (uint64_t)label < row.columns;
-        TSR_REAL own =
-            there ? TSR_R(tsr_load_one)(&k->x, row.first + (uint64_t)label) : (TSR_REAL)NAN;
+        bool ignored = TSR_R(label_of)(k, &row) < 0;
         struct TSR_R(exponentials) e =
             TSR_R(exponentials_of)(&k->x, &t, &row, ignored ? 0 : row.columns, stays);
-        TSR_REAL log_sum = TSR_M(log)(e.sum);
+        TSR_REAL log_sum = TSR_M(log)(e.sum), factor = TSR_R(loss_factor)(k);
+        int64_t label = TSR_R(label_of)(k, &row);
+        bool there = !ignored && (uint64_t)label < row.columns;
+        TSR_REAL own =
+            there ? TSR_R(tsr_load_one)(&k->x, row.first + (uint64_t)label) : (TSR_REAL)NAN;
         if (row.leads)
             ((TSR_REAL *)k->row_loss)[row.number] = ignored ? 0 : -(own - e.max - log_sum);
         tsr_team_sync(&t);

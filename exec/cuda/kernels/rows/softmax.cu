@@ -14,10 +14,10 @@
 #include "exec/cuda/kernels/rows/softmax_team_real.h"
 #undef TSR_REAL_F64
 
-TSR_TEAM_KERNEL(softmax, struct tsr_softmax)
-TSR_TEAM_KERNEL(softmax_backward, struct tsr_softmax)
-TSR_TEAM_KERNEL(log_softmax, struct tsr_softmax)
-TSR_TEAM_KERNEL(log_softmax_backward, struct tsr_softmax)
-TSR_TEAM_KERNEL(row_max, struct tsr_softmax)
-TSR_TEAM_KERNEL(row_exp_sum, struct tsr_softmax)
-TSR_TEAM_KERNEL(log_softmax_tp, struct tsr_softmax)
+TSR_GROWING_KERNEL(softmax, struct tsr_softmax)
+TSR_GROWING_KERNEL(softmax_backward, struct tsr_softmax)
+TSR_GROWING_KERNEL(log_softmax, struct tsr_softmax)
+TSR_GROWING_KERNEL(log_softmax_backward, struct tsr_softmax)
+TSR_GROWING_KERNEL(row_max, struct tsr_softmax)
+TSR_GROWING_KERNEL(row_exp_sum, struct tsr_softmax)
+TSR_GROWING_KERNEL(log_softmax_tp, struct tsr_softmax)

@@ -10,20 +10,20 @@
 #include "exec/cuda/kernels/rows/sums_team_real.h"
 #undef TSR_REAL_F64
 
-TSR_TEAM_KERNEL(row_sums, struct tsr_row_sums)
+TSR_GROWING_KERNEL(row_sums, struct tsr_row_sums)
 
-TSR_LONG_KERNEL(tsr_cuda_fold_parts_f32, struct tsr_fold_parts)
+TSR_BLOCK_KERNEL(tsr_cuda_fold_parts_f32, struct tsr_fold_parts)
 {
     fold_parts_f32(&k);
 }
 
-TSR_LONG_KERNEL(tsr_cuda_fold_parts_f64, struct tsr_fold_parts)
+TSR_BLOCK_KERNEL(tsr_cuda_fold_parts_f64, struct tsr_fold_parts)
 {
     fold_parts_f64(&k);
 }
 
 /* The parts are in f64 anyway. */
-TSR_LONG_KERNEL(tsr_cuda_fold_ends, struct tsr_fold_ends)
+TSR_BLOCK_KERNEL(tsr_cuda_fold_ends, struct tsr_fold_ends)
 {
     uint32_t item = (uint32_t)tsr_block_x();
     double sum = 0;
