@@ -455,6 +455,20 @@ def connectionist():
                                         (WIDTH, WIDTH), (3, 3)))
 
 
+class Normalized(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        return self.norm(self.first(x)).relu()
+
+
+def normalized():
+    """Weights in bf16 beside statistics in fp32: the forward pass works."""
+    return Normalized(), {"x": torch.empty(8, 3, 8, 8)}, loss
+
+
 def bessel():
     return applied(lambda x: x * torch.special.bessel_j0(x))
 

@@ -91,6 +91,10 @@ class Pitfalls(unittest.TestCase):
     def test_a_models_own_mistake_is_said(self):
         self.assertRegex(self.refusal("fails"), "^the model: ValueError: a mistake of its own$")
 
+    def test_a_mistake_in_the_backward_pass_names_the_module_of_the_forward(self):
+        self.assertRegex(self.refusal("normalized", dtype="bf16"),
+                         "^norm, backward: RuntimeError: Expected running_mean to have type BFloat16 but got Float$")
+
     def test_a_run_that_ends_by_itself_names_its_status(self):
         self.assertRegex(self.refusal("leaves"), "^the traced run ended the process with status 3$")
 

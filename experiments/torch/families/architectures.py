@@ -5,10 +5,12 @@ device backs no memory, so they cost nothing, and kernels are chosen by them.
 """
 
 import functools
+import importlib.util
 import inspect
 import itertools
 
 import torch
+import vision
 
 ROWS, LENGTH = 2, 64
 
@@ -60,6 +62,7 @@ def transformers_kinds():
 def names():
     """All that the installed packages have, kinds in turn, so that a part of a run is a sample of all."""
     lists = [[f"{kind}/{model}" for model in mapping] for kind, (mapping, _) in transformers_kinds().items()]
+    lists += [names() for package, names in vision.KINDS.items() if importlib.util.find_spec(package)]
     return [name for turn in itertools.zip_longest(*lists) for name in turn if name]
 
 
@@ -224,4 +227,6 @@ def __getattr__(name):
     if "/" not in name:
         raise AttributeError(name)
     name, _, tokens = name.partition("@")
+    if name.partition("/")[0] in vision.KINDS:
+        return functools.partial(vision.make, name)
     return functools.partial(make, name, int(tokens or 0))

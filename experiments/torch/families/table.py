@@ -22,7 +22,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = os.path.join(HERE, "architectures.py")
 FEATURES = re.compile(r"tokens: (\d+), features:? (\d+)|tokens: (\d+).*features: (\d+)", re.S)
 # An error of the model's, and not of the trace: "layers.0.mlp: ValueError: ...".
-OWN_ERROR = re.compile(r"^(?:[\w.]+: |the model: )?(\w+(?:Error|Exception))\b")
+OWN_ERROR = re.compile(r"^(?:(?:[\w.]+|the model)(?:, backward)?: )?(\w+(?:Error|Exception))\b")
 # Of weights in bf16 beside buffers in fp32, and of operators that bf16 does not have.
 WIDER = re.compile(r"same dtype, but got|Unsupported dtype BFloat16|expected scalar type Float but found BFloat16")
 STRATEGY = {"cluster": "dgx-h100-1", "strategies": {"fsdp": {"wrap": "block"}}}

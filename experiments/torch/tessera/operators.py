@@ -261,6 +261,7 @@ class Operators(TorchDispatchMode):
         except RuntimeError as error:
             if LIBRARIES.search(str(error)):
                 raise needs_a_gpu(what) from error
+            self.module.note_failure()
             raise
         set_running()
         after = position()

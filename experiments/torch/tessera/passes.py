@@ -5,6 +5,7 @@ looks on; operators are traced in a second run with one. Each runs in a process 
 lazily made workspaces and buffers appear in iteration 0 as they would in a job.
 """
 
+import bisect
 import contextlib
 import functools
 import gc
@@ -33,6 +34,8 @@ class Running:
         self.numbers = {id(m): i for i, m in enumerate(tables.instances)
                         if not isinstance(m, CheckpointWrapper)}
         self.names, self.stack, self.changes, self.failed_in = tables.names, [], [], []
+        self.nodes = [(0, 0)]   # sequence numbers of autograd, and the module whose forward makes nodes from there on
+        self.failed_behind = None   # the module whose backward failed
         self.backward, self.drew, self.host = False, set(), drawn()
         nn.modules.module.register_module_forward_pre_hook(self._enter)
         nn.modules.module.register_module_forward_hook(self._leave, always_call=True)
@@ -46,6 +49,22 @@ class Running:
     def in_forward(self):
         return not self.backward   # a recomputation calls the block alone
 
+    def note_failure(self):
+        """Of an operator in the backward pass: the module in whose forward its node was made."""
+        node = torch._C._current_autograd_node()
+        if node and not self.stack:
+            self.failed_behind = self.nodes[bisect.bisect_right(self.nodes, (node._sequence_nr(), len(self.names))) - 1][1]
+
+    def failed(self):
+        """Where the run ended, in words."""
+        if self.failed_in or self.failed_behind is None:
+            return self.names[self.failed_in[-1] if self.failed_in else 0] or "the model"
+        return f"{self.names[self.failed_behind] or 'the model'}, backward"
+
+    def note_nodes(self):
+        if not self.backward:
+            self.nodes.append((torch._C._autograd._get_sequence_nr(), self()))
+
     def note_draws(self):
         """Blames the innermost module that runs for random numbers that were drawn on the host since the last call."""
         now = drawn()
@@ -57,6 +76,7 @@ class Running:
         if id(module) in self.numbers:
             self.note_draws()
             self.stack.append(self.numbers[id(module)])
+            self.note_nodes()
             self.changes.append((device.position(), bool(self.stack)))
 
     def _leave(self, module, args, output):
@@ -65,6 +85,7 @@ class Running:
                 self.failed_in = list(self.stack)   # hooks run as the error goes up
             self.note_draws()
             self.stack.pop()
+            self.note_nodes()
             self.changes.append((device.position(), bool(self.stack)))
 
 
@@ -144,8 +165,7 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
         for i, reason in hooks.watch.found.items():   # the hooks pass copies: most likely why it failed
             if i in hooked and i in hooks.watch.copied:
                 raise Refused(f"{tables.names[i]}: {reason}") from error
-        where = tables.names[running.failed_in[-1]] if running.failed_in else ""
-        raise Refused(f"{where or 'the model'}: {type(error).__name__}: {first_line(error)}") from error
+        raise Refused(f"{running.failed()}: {type(error).__name__}: {first_line(error)}") from error
     mark("stop")
     history = device.recorded()
     if not instrumented and (there.waiting() or there.unanswered()):
