@@ -159,7 +159,7 @@ has "$out" "sweeps=null" "seq=64"
 
 # Rows that need more than the strategy does are marked and last, unless that was asked for.
 works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [1, 8]}' --set 'plan.allow=[]' --format csv
-[ "$(sed -E 's/,("[^"]*"|[a-z_]*)$//; s/.*,([a-z]*)$/\1/' "$out" | tr '\n' ' ')" = "marked no yes yes yes " ] || complain "plan.allow=[]: not one row before three marked ones"
+[ "$(sed -E 's/,("[^"]*"|[a-z_]*),[^,]*$//; s/.*,([a-z]*)$/\1/' "$out" | tr '\n' ' ')" = "marked no yes yes yes " ] || complain "plan.allow=[]: not one row before three marked ones"
 has "$out" ',compile,yes' '"compile, loss.chunks",yes' ',loss.chunks,yes'
 works plan "$small" --set 'plan.space={dialect: [eager, compile], loss.chunks: [1, 8]}' --allow loss.chunks --format json
 has "$out" '"marked": true' '"needs": [' '"compile"'
@@ -337,4 +337,17 @@ if [ -c /dev/full ]; then
     got=$?
     [ "$got" = 1 ] || complain "plan to a full disk: exit status $got, not 1"
 fi
+# ---- a traced model with kernels that nobody knows -------------------------------------------
+cat >"$tmp/traced.yaml" <<Y
+model: {trace: $TSR_SOURCE_DIR/tests/golden-bridge/dlrm-tiny-4ranks-sgd.trace}
+cluster: dgx-h100-1
+world: 4
+strategies: {fsdp: {wrap: block}}
+Y
+works plan "$tmp/traced.yaml"
+grep -q "% of #1's step, and at most 0\.[1-9] % of a row's, is in kernels of the trace" "$out" ||
+    complain "the share of unknown kernels is said"
+works plan "$tmp/traced.yaml" --format csv
+cut -d, -f17 "$out" >"$tmp/shares"
+[ "$(head -n 1 "$tmp/shares")" = unknown_kernels_share ] || complain "unknown kernels have a column"
 finish

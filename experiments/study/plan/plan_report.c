@@ -3,6 +3,7 @@
  * plan_screen.c. */
 #include <inttypes.h>
 #include <jansson.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,8 @@ void tsr_plan_row_of(const struct tsr_plan *plan, size_t k, struct tsr_plan_row 
                                  .needs = tsr_plan_needs(&plan->space, i),
                                  .is_marked = point->is_marked,
                                  .alike = point->n_like - 1,
-                                 .time_error = tsr_time_error_word(&row->time_error)};
+                                 .time_error = tsr_time_error_word(&row->time_error),
+                                 .unknown_share = fmax(tsr__unknown_share(row), 0)};
     tsr_plan_words(&plan->space, i, out->settings, sizeof out->settings);
     out->n_sets = tsr_plan_sets(&plan->space, i, out->sets);
 }
@@ -86,7 +88,8 @@ char *tsr_plan_command(const struct tsr_plan *plan, size_t k)
 static void put_csv(FILE *out, const struct tsr_plan *plan)
 {
     fputs("schema_version,rank,settings,step_time_s,tokens_per_s_per_gpu,mfu,peak_allocated_bytes,"
-          "needed_bytes,exposed_communication_s,fits,front,alike,command,needs,marked,time_error\n",
+          "needed_bytes,exposed_communication_s,fits,front,alike,command,needs,marked,time_error,"
+          "unknown_kernels_share\n",
           out);
     for (size_t k = 0; k < plan->n_shown; k++) {
         struct tsr_plan_row row;
@@ -105,7 +108,7 @@ static void put_csv(FILE *out, const struct tsr_plan *plan)
         tsr__put_csv(out, needs);
         fprintf(out, ",%s,", row.is_marked ? "yes" : "no");
         tsr__put_csv(out, row.time_error);
-        fputc('\n', out);
+        fprintf(out, ",%.9g\n", row.unknown_share);
         free(command);
     }
 }
@@ -122,14 +125,16 @@ static json_t *point_json(const struct tsr_plan *plan, size_t k)
     for (size_t i = 0; i < row.n_sets; i++)
         json_array_append_new(list, json_string(row.sets[i]));
     json_t *out = json_pack(
-        "{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:s, s:b, s:o, s:b, s:I, s:s, s:s}",
+        "{s:I, s:s, s:o, s:f, s:f, s:o, s:I, s:I, s:f, s:b, s:s, s:b, s:o, s:b, s:I, s:s, s:s, "
+        "s:f}",
         "rank", (json_int_t)k + 1, "settings", row.settings, "set", list, "step_time_s", row.step_s,
         "tokens_per_s_per_gpu", row.tokens_per_s, "mfu",
         row.mfu >= 0 ? json_real(row.mfu) : json_null(), "peak_allocated_bytes",
         (json_int_t)row.allocated, "needed_bytes", (json_int_t)row.needed,
         "exposed_communication_s", row.exposed_s, "fits", 1, "verdict", tsr_fits_word(row.fits),
         "front", (int)row.front, "needs", needs, "marked", (int)row.is_marked, "alike",
-        (json_int_t)row.alike, "command", command ? command : "", "time_error", row.time_error);
+        (json_int_t)row.alike, "command", command ? command : "", "time_error", row.time_error,
+        "unknown_kernels_share", row.unknown_share);
     free(command);
     return out;
 }

@@ -330,6 +330,22 @@ static void put_over_peak(FILE *out, const struct tsr_plan *plan)
         }
 }
 
+/* Of what is ranked: a row whose time is made of guesses is not to be acted on as the others are.
+ */
+static void put_unknown(FILE *out, const struct tsr_plan *plan)
+{
+    double most = 0, first = 0;
+    for (size_t k = plan->n_shown; k-- > 0;) {
+        first = tsr__unknown_share(&plan->points[plan->shown[k]].m->row);
+        most = fmax(most, first);
+    }
+    if (most >= 0.0005) /* 0.1 % as it is printed */
+        fprintf(out,
+                "%.1f %% of #1's step, and at most %.1f %% of a row's, is in kernels of the trace "
+                "that the cost model does not know, which are priced by FLOP and bytes.\n",
+                100 * fmax(first, 0), 100 * most);
+}
+
 static void put_counts(FILE *out, const struct tsr_plan *plan)
 {
     const struct tsr_plan_counts *c = &plan->counts;
@@ -401,6 +417,7 @@ void tsr_plan_put_screen(FILE *out, FILE *notes, const struct tsr_plan *plan, bo
                 plan->counts.left);
     fprintf(out, "All times are simulated, for the device file %s.\n",
             tsr_show_line(plan->job.cluster.gpu.path).text);
+    put_unknown(out, plan);
     tsr_put_validated(out, notes, &plan->info);
     if (plan->n_shown)
         put_next(out, plan, view);

@@ -50,6 +50,11 @@ def _text(width, length=77):
     return latents(length, width)
 
 
+def _all_of(length):
+    """A mask that leaves nothing out, where its values are known."""
+    return torch.ones(ROWS, length, dtype=torch.bool, device="cpu")
+
+
 DIFFUSERS = {
     "UNet1DModel": ({"sample_size": 256, "extra_in_channels": 16}, lambda: _denoiser(latents(2, 256))),
     "UNet2DModel": ({"sample_size": 64}, lambda: _denoiser(latents(3, 64, 64))),
@@ -92,7 +97,7 @@ DIFFUSERS = {
                                  "caption_channels": 4096, "video_length": 4}, lambda: _transformer(
         latents(4, 4, 32, 32), encoder_hidden_states=_text(4096))),
     "LTXVideoTransformer3DModel": ({"num_layers": 2}, lambda: _transformer(
-        latents(128, 128), encoder_hidden_states=_text(4096), encoder_attention_mask=torch.ones(ROWS, 77),
+        latents(128, 128), encoder_hidden_states=_text(4096), encoder_attention_mask=_all_of(77),
         num_frames=2, height=8, width=8)),
     "WanTransformer3DModel": ({"num_layers": 2}, lambda: _transformer(
         latents(16, 4, 16, 16), encoder_hidden_states=_text(4096))),
@@ -102,17 +107,16 @@ DIFFUSERS = {
         latents(64, 1024), encoder_hidden_states=_text(768, 128), global_hidden_states=latents(1, 1536),
         rotary_embedding=None)),
     "MochiTransformer3DModel": ({"num_layers": 2}, lambda: _transformer(
-        latents(12, 2, 16, 16), encoder_hidden_states=_text(4096), encoder_attention_mask=torch.ones(ROWS, 77))),
+        latents(12, 2, 16, 16), encoder_hidden_states=_text(4096), encoder_attention_mask=_all_of(77))),
     "Lumina2Transformer2DModel": ({"num_layers": 2, "num_refiner_layers": 1}, lambda: _transformer(
-        latents(16, 32, 32), encoder_hidden_states=_text(1024), encoder_attention_mask=torch.ones(
-            ROWS, 77, dtype=torch.bool))),
+        latents(16, 32, 32), encoder_hidden_states=_text(1024), encoder_attention_mask=_all_of(77))),
     "QwenImageTransformer2DModel": ({"num_layers": 2}, lambda: _transformer(
         latents(256, 64), encoder_hidden_states=_text(3584), encoder_hidden_states_mask=None,
         img_shapes=[[(1, 16, 16)]] * ROWS)),
     "HunyuanDiT2DModel": ({"num_layers": 2, "activation_fn": "gelu-approximate"}, lambda: _transformer(
-        latents(4, 32, 32), encoder_hidden_states=_text(1024), text_embedding_mask=torch.ones(ROWS, 77),
-        encoder_hidden_states_t5=_text(2048, 256), text_embedding_mask_t5=torch.ones(ROWS, 256),
-        image_meta_size=None, style=None, image_rotary_emb=None)),
+        latents(4, 32, 32), encoder_hidden_states=_text(1024), text_embedding_mask=_all_of(77),
+        encoder_hidden_states_t5=_text(2048, 256), text_embedding_mask_t5=_all_of(256), image_meta_size=latents(6),
+        style=torch.zeros(ROWS, dtype=torch.int64), image_rotary_emb=None)),
 }
 
 

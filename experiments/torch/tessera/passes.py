@@ -120,6 +120,7 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     hooked = job.hooked if hooked is None else hooked
     instances = model.put_checkpoints(job.model, tables, job.checkpointed, choice.checkpoint)
     shells = instances[0]
+    made_as = [p.dtype for _, p in shells.named_parameters()]   # the dtype of shards
     model.materialise(shells, source.param_dtype)
     log = []
 
@@ -135,13 +136,15 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
         if p.requires_grad:
             p.register_post_accumulate_grad_hook(
                 lambda q, i=i: mark("grad", i, q.grad.untyped_storage().data_ptr()))
-    mode, running = contextlib.nullcontext(), None
+    mode, asked, running = contextlib.nullcontext(), contextlib.nullcontext(), None
     if instrumented:
         running = Running(tables)
         hooks.watch = pitfalls.Watch(tables, running.stack)
         watch_casts(hooks, instances, source)
         where = {p.untyped_storage().data_ptr(): i for i, p in enumerate(parameters)}
         given = GivenReads(source.readbacks, tables.names, source.read_bool)
+        cast = {i: p for i, p in enumerate(parameters) if p.dtype != made_as[i]}
+        asked = hooks.watch.dtypes(cast)
         mode = Operators(log, there, Shadows(source.load_factor), where, running, given, hooks.watch)
     for value in answers:
         there.answer(value)
@@ -152,7 +155,7 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     gc.disable()
     facts = {}
     try:
-        with mode:
+        with mode, asked:
             for _ in range(ITERATIONS):
                 iteration(source, job, shells, mark, facts, running)
     except Exception as error:

@@ -64,9 +64,14 @@ def tie(model):
 
 def on_meta(model):
     """Parameters of torch.FloatTensor(...) ignore torch.device("meta"): they would be moved to the device one by one as
-    they are sharded, and leave other segments."""
+    they are sharded, and leave other segments. So would buffers of a model that reads values as it is made and is therefore
+    made on the host, parameters and all."""
     moved = {}
+    is_on_host = not any(p.is_meta for p in model.parameters())
     for module in model.modules():
+        for name, buffer in module._buffers.items():
+            if is_on_host and buffer is not None:
+                module._buffers[name] = buffer.to("meta")
         for name, p in module._parameters.items():
             if p is not None and not p.is_meta:
                 moved.setdefault(p, torch.nn.Parameter(p.detach().to("meta"), p.requires_grad))
