@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import unittest
 
 import tessera
@@ -96,6 +97,17 @@ class Pitfalls(unittest.TestCase):
     def test_a_mistake_in_the_backward_pass_names_the_module_of_the_forward(self):
         self.assertRegex(self.refusal("normalized", dtype="bf16"),
                          "^norm, backward: RuntimeError: Expected running_mean to have type BFloat16 but got Float$")
+
+    def test_files_may_ask_for_cuda_as_they_are_loaded_but_not_use_it(self):
+        def trace(line):
+            with tempfile.NamedTemporaryFile("w", suffix=".py") as f:
+                f.write(f"import torch\n{line}\nassert torch.cuda.is_available() and torch.cuda.device_count() == 1\n"
+                        "def net():\n    return torch.nn.Linear(8, 8), {'input': torch.empty(2, 8)}, lambda y, batch: y.mean()\n")
+                f.flush()
+                return f.name, tessera.trace(f.name + ":net")
+        trace("DEVICE = 'cuda' if torch.cuda.is_available() else 'cpu'")
+        with self.assertRaisesRegex(tessera.Refused, r"^\S+: initialises CUDA while it is loaded"):
+            trace("torch.zeros(1, device='cuda')")
 
     def test_a_run_that_ends_by_itself_names_its_status(self):
         self.assertRegex(self.refusal("leaves"), "^the traced run ended the process with status 3$")

@@ -39,7 +39,7 @@ struct tsr_plan_row {
     bool is_marked;  /* some of that was not asked for: ranked behind those without a mark */
     size_t alike;    /* other configurations with the same figures */
     const char *time_error; /* tsr_time_error_word() */
-    double unknown_share;   /* of the step, in kernels of a trace that the cost model does not know */
+    double unknown_share; /* of the step, in kernels of a trace that the cost model does not know */
 };
 
 struct tsr_plan;

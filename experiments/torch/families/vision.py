@@ -2,9 +2,17 @@
 networks that are trained, with few layers where their constructors take a number.
 """
 
+import contextlib
+import importlib
+
 import torch
 
 ROWS = 2
+
+# Here, and not where a model is made: a trace makes it many times, in forks of this process.
+for package in ("diffusers", "timm", "torchvision"):
+    with contextlib.suppress(ImportError):
+        importlib.import_module(package)
 
 # The first name of a module of torchvision.models stands for it; these are not trained as they are (quantized), or
 # take lists of images with boxes.

@@ -19,6 +19,17 @@ Choice = namedtuple("Choice", "batch seq checkpoint")  # one variant of a trace;
 Job = namedtuple("Job", "model tables hooked kept blocks checkpointed batch forward loss groups", defaults=((),))
 
 
+def leave_forks_usable():
+    """Asks in a fork how many devices there are, and answers with that from now on: torch refuses CUDA in the forks of a
+    process that has asked itself, as files (and diffusers) do while they are loaded, and every run is a fork."""
+    pid = os.fork()
+    if pid == 0:
+        os._exit(torch.cuda.device_count())
+    count = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    torch.cuda.device_count = lambda: count
+    torch.cuda.is_available = lambda: count > 0
+
+
 def load_file(path):
     """A person's Python file as a module."""
     name = os.path.basename(path)
@@ -28,7 +39,11 @@ def load_file(path):
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    was_there = torch.cuda.is_initialized()
+    leave_forks_usable()
     spec.loader.exec_module(module)
+    if torch.cuda.is_initialized() and not was_there:
+        raise Refused(f"{path}: initialises CUDA while it is loaded: do that in the function that makes the model")
     return module
 
 

@@ -1,5 +1,6 @@
 """Runs inside the child process: traces every variant of a source and makes the file."""
 
+import collections
 import os
 import pickle
 import shlex
@@ -16,6 +17,23 @@ from .model import dtype_name
 
 def in_process(function, *arguments):
     """The result of a function that ran in a fork: it leaves nothing behind here."""
+    return finished(*started(function, *arguments))
+
+
+def each_in_process(calls):
+    """The results of calls [(function, argument, ...), ...] in their order; some run at once, each in a fork of its own."""
+    at_once = min(len(os.sched_getaffinity(0)), 8)
+    running = collections.deque()
+    for call in calls:
+        if len(running) == at_once:
+            yield finished(*running.popleft())
+        running.append(started(*call))
+    while running:
+        yield finished(*running.popleft())
+
+
+def started(function, *arguments):
+    """A fork that computes the function's result: its process, and where the result comes out."""
     operators.set_running()
     reading, writing = os.pipe()
     pid = os.fork()
@@ -31,6 +49,11 @@ def in_process(function, *arguments):
             pickle.dump(answer, pipe, protocol=4)
         os._exit(0)
     os.close(writing)
+    return pid, reading
+
+
+def finished(pid, reading):
+    """The result that a fork comes to."""
     with os.fdopen(reading, "rb") as pipe:
         text = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -90,7 +113,8 @@ def hook(source, choice):
     kept = [i for i in seen["hooked"] if i in seen["kept"]]
     wrapped = allocations(source, choice, kept, seen)
     beside = [i for i in seen["hooked"] if i not in kept]
-    quiet = [i for i in beside if allocations(source, choice, [*kept, i], seen) == wrapped]
+    alone = each_in_process([(allocations, source, choice, [*kept, i], seen) for i in beside])
+    quiet = [i for i, found in zip(beside, alone) if found == wrapped]
     if allocations(source, choice, [*kept, *quiet], seen) != wrapped:
         quiet = []
     if quiet != beside:
