@@ -120,6 +120,14 @@ class Variants(unittest.TestCase):
         hooked, needs = self.conditions(trace("deep"))
         self.assertEqual((hooked[0], len(hooked), needs), ("", 9, []))
 
+    def test_the_dtype_of_a_shard_is_that_of_a_wrapped_module_that_is_not_called(self):
+        _, needs = self.conditions(trace("asks_dtype"))
+        self.assertEqual(needs, ["blocks.0", "blocks.1", "blocks.2"])
+        _, needs = self.conditions(trace("asks_dtype", wrap="root"))
+        self.assertEqual(needs, [])
+        _, needs = self.conditions(trace("asks_dtype", dtype="fp32"))
+        self.assertEqual(needs, [])
+
     def test_a_wrap_that_matches_nothing(self):
         with self.assertRaisesRegex(tessera.Refused, "no module is called 'no.such'"):
             trace("deep", wrap=["blocks.*", "no.such"])

@@ -64,12 +64,10 @@ def _all_of(length):
 
 
 DIFFUSERS = {
-    "UNet1DModel": ({"sample_size": 256, "extra_in_channels": 16}, lambda: _denoiser(latents(2, 256))),
     "UNet2DModel": ({"sample_size": 64}, lambda: _denoiser(latents(3, 64, 64))),
     "UNet2DConditionModel": ({"sample_size": 64, "cross_attention_dim": 768},
                              lambda: _denoiser(latents(4, 64, 64), encoder_hidden_states=_text(768))),
     "UNet3DConditionModel": ({"layers_per_block": 1}, lambda: _denoiser(latents(4, 4, 32, 32), encoder_hidden_states=_text(1024))),
-    "UNetMotionModel": ({}, lambda: _denoiser(latents(4, 4, 32, 32), encoder_hidden_states=_text(1280))),
     "ControlNetModel": ({"cross_attention_dim": 768},
                         lambda: _denoiser(latents(4, 64, 64), encoder_hidden_states=_text(768),
                                           controlnet_cond=latents(3, 512, 512))),

@@ -6,6 +6,7 @@ long and in which order gradients are summed, so it has to be in the run that is
 recomputation FSDP2 does none of it: the module is then in its backward.
 """
 
+import contextlib
 import functools
 
 import torch
@@ -41,6 +42,7 @@ class Hooks:
         self.in_backward = set()  # modules between their pre-backward and the end of the whole backward, as FSDP2's training state
         self.callback_queued = False
         self.watch = None  # of pitfalls, in the instrumented run
+        self.unsharded = set()   # hooked modules that are called
         self._given = {}
         # module -> modules of its call, and those of them that have yet to run
         self._calls = {index: call for call in ((members, set()) for members in calls) for index in call[0]}
@@ -49,6 +51,22 @@ class Hooks:
         module.register_forward_pre_hook(
             functools.partial(self._before, index, with_node), prepend=True, with_kwargs=True)
         module.register_forward_hook(functools.partial(self._after, index), always_call=True)
+
+    @contextlib.contextmanager
+    def shards(self, dtypes, below):
+        """Whoever asks a parameter of a hooked module that is not called for its dtype gets that of the shard: `dtypes` of
+        those (by id) of which it is another one than that of the cast. below: hooked module -> parameters."""
+        owner = {p: i for i in sorted(below, key=lambda i: -len(below[i])) for p in below[i]}   # the innermost comes last
+
+        def dtype(parameter):
+            i = owner.get(id(parameter))
+            is_shard = i is not None and i not in self.unsharded and id(parameter) in dtypes
+            return dtypes[id(parameter)] if is_shard else torch.Tensor.dtype.__get__(parameter)
+        torch.nn.Parameter.dtype = property(dtype)
+        try:
+            yield
+        finally:
+            del torch.nn.Parameter.dtype
 
     def _is_first(self, index):
         members, waiting = self._calls.get(index, ((), ()))
@@ -68,6 +86,7 @@ class Hooks:
 
     def _before(self, index, with_node, module, args, kwargs):
         first = self._is_first(index)
+        self.unsharded.update(self._calls.get(index, ((index,), ()))[0])
         if self._runs_again(index):
             self.mark("recompute", index, 0)
             return args, kwargs
@@ -92,6 +111,8 @@ class Hooks:
 
     def _after(self, index, module, args, output):
         last = self._is_last(index)
+        if last:
+            self.unsharded.difference_update(self._calls.get(index, ((index,), ()))[0])
         if self._runs_again(index):
             self.mark("post_forward", index, -1)
             return output

@@ -132,19 +132,19 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     for i in hooked:
         hooks.attach(instances[i], i, with_node=i != 0 or bool(tables.below(0) - inside))
     parameters = [p for _, p in shells.named_parameters()]
+    shards = hooks.shards({id(p): dtype for p, dtype in zip(parameters, made_as) if p.dtype != dtype},
+                          {i: [id(parameters[p]) for p in tables.below(i)] for i in hooked if i})
     for i, p in enumerate(parameters):
         if p.requires_grad:
             p.register_post_accumulate_grad_hook(
                 lambda q, i=i: mark("grad", i, q.grad.untyped_storage().data_ptr()))
-    mode, asked, running = contextlib.nullcontext(), contextlib.nullcontext(), None
+    mode, running = contextlib.nullcontext(), None
     if instrumented:
         running = Running(tables)
         hooks.watch = pitfalls.Watch(tables, running.stack)
         watch_casts(hooks, instances, source)
         where = {p.untyped_storage().data_ptr(): i for i, p in enumerate(parameters)}
         given = GivenReads(source.readbacks, tables.names, source.read_bool)
-        cast = {i: p for i, p in enumerate(parameters) if p.dtype != made_as[i]}
-        asked = hooks.watch.dtypes(cast)
         mode = Operators(log, there, Shadows(source.load_factor), where, running, given, hooks.watch)
     for value in answers:
         there.answer(value)
@@ -155,7 +155,7 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     gc.disable()
     facts = {}
     try:
-        with mode, asked:
+        with mode, shards:
             for _ in range(ITERATIONS):
                 iteration(source, job, shells, mark, facts, running)
     except Exception as error:

@@ -4,8 +4,6 @@ Some pitfalls hold for any strategy and end the trace. Others hold for wrapping 
 collected as {module: reason}; the trace carries them, and a strategy that wraps the module is refused.
 """
 
-import contextlib
-
 import torch
 from torch.distributed.tensor import DTensor
 from torch.utils._pytree import tree_leaves
@@ -84,22 +82,6 @@ class Watch:
         for i in range(1, len(tables.modules)):
             for p in tables.below(i) if has_forward(tables.instances[i]) else ():
                 self.owners.setdefault(p, []).append(i)
-
-    @contextlib.contextmanager
-    def dtypes(self, parameters):
-        """While a forward runs, whoever asks one of these parameters for its dtype gets that of the cast, which a wrapped
-        module has only while it is called: `parameters` are those whose shards have another one."""
-        number = {id(p): i for i, p in parameters.items()}
-
-        def dtype(parameter):
-            if self.stack and id(parameter) in number:
-                self.reads([number[id(parameter)]], "its dtype: a shard has another one")
-            return torch.Tensor.dtype.__get__(parameter)
-        torch.nn.Parameter.dtype = property(dtype)
-        try:
-            yield
-        finally:
-            del torch.nn.Parameter.dtype
 
     def reads(self, parameters, operator):
         """An operator of a forward read these parameters."""
