@@ -27,6 +27,8 @@ class Block(nn.Module):
             seen.append(x.mean())
         if self.kind == "child_weight":
             return F.linear(F.relu(self.up(x)), self.down.weight)
+        if self.kind == "scaled":
+            x = _Scaled.apply(x, self.up.weight)
         return x + self.down(F.relu(self.up(x)))
 
     def other(self, x):
@@ -201,6 +203,26 @@ def child_weight():
 def asks_dtype():
     """Casts its input to the dtype of a block's weight, which is that of a shard: the real run has fp32 there."""
     return net("asks_dtype")
+
+
+class _Scaled(torch.autograd.Function):
+    """Reads the dtype of a saved weight in its backward, as fused kernels do."""
+
+    @staticmethod
+    def forward(ctx, x, weight):
+        ctx.save_for_backward(x, weight)
+        return x * weight[:1, :x.shape[-1]]
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, weight = ctx.saved_tensors
+        scaled = torch.zeros_like(weight)
+        scaled[:1, :x.shape[-1]] = (gradient * x).sum(0).to(weight.dtype)
+        return (gradient * weight[:1, :x.shape[-1]]).to(weight.dtype), scaled
+
+
+def asks_dtype_in_backward():
+    return net("scaled")
 
 
 def other_method():

@@ -127,6 +127,8 @@ class Variants(unittest.TestCase):
         self.assertEqual(needs, [])
         _, needs = self.conditions(trace("asks_dtype", dtype="fp32"))
         self.assertEqual(needs, [])
+        _, needs = self.conditions(trace("asks_dtype_in_backward"))   # where it is not a shard
+        self.assertEqual(needs, [])
 
     def test_a_wrap_that_matches_nothing(self):
         with self.assertRaisesRegex(tessera.Refused, "no module is called 'no.such'"):

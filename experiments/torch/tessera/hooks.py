@@ -54,13 +54,13 @@ class Hooks:
 
     @contextlib.contextmanager
     def shards(self, dtypes, below):
-        """Whoever asks a parameter of a hooked module that is not called for its dtype gets that of the shard: `dtypes` of
-        those (by id) of which it is another one than that of the cast. below: hooked module -> parameters."""
+        """Whoever asks a parameter of a hooked module that is not called, nor in its backward, for its dtype gets that of the
+        shard: `dtypes` of those (by id) of which it is another one than that of the cast. below: hooked module -> parameters."""
         owner = {p: i for i in sorted(below, key=lambda i: -len(below[i])) for p in below[i]}   # the innermost comes last
 
         def dtype(parameter):
             i = owner.get(id(parameter))
-            is_shard = i is not None and i not in self.unsharded and id(parameter) in dtypes
+            is_shard = i is not None and id(parameter) in dtypes and i not in self.unsharded and i not in self.in_backward
             return dtypes[id(parameter)] if is_shard else torch.Tensor.dtype.__get__(parameter)
         torch.nn.Parameter.dtype = property(dtype)
         try:
