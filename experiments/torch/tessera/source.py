@@ -24,7 +24,11 @@ def leave_forks_usable():
     process that has asked itself, as files (and diffusers) do while they are loaded, and every run is a fork."""
     pid = os.fork()
     if pid == 0:
-        os._exit(torch.cuda.device_count())
+        count = 0
+        try:
+            count = torch.cuda.device_count()
+        finally:
+            os._exit(count)
     count = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     torch.cuda.device_count = lambda: count
     torch.cuda.is_available = lambda: count > 0
