@@ -337,7 +337,8 @@ if [ -c /dev/full ]; then
     got=$?
     [ "$got" = 1 ] || complain "plan to a full disk: exit status $got, not 1"
 fi
-# ---- a traced model with kernels that nobody knows -------------------------------------------
+
+# ---- a traced model with kernels that the cost model does not know ---------------------------
 cat >"$tmp/traced.yaml" <<Y
 model: {trace: $TSR_SOURCE_DIR/tests/golden-bridge/dlrm-tiny-4ranks-sgd.trace}
 cluster: dgx-h100-1

@@ -175,7 +175,8 @@ TSR_DEVICE void tsr_team_sync(const struct tsr_team *t)
     {                                                         \
         name##_f64(&k, false);                                \
     }
-/* Of blocks of TSR_CUDA_THREADS, and of those that grow where rows are long. */
+/* TSR_TEAM_KERNEL: every block has at most TSR_CUDA_THREADS. TSR_GROWING_KERNEL: blocks are larger
+ * where rows are long (tsr_team_threads()). */
 #define TSR_TEAM_KERNEL(name, type)    TSR_TEAM_KERNELS(TSR_CUDA_THREADS, TSR_CUDA_THREADS, name, type)
 #define TSR_GROWING_KERNEL(name, type) TSR_TEAM_KERNELS(TSR_CUDA_LONG, TSR_CUDA_MEDIUM, name, type)
 

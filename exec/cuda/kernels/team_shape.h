@@ -16,7 +16,7 @@ enum {
                                  memory; larger ones have a multiprocessor alone, and all of it */
 };
 
-/* Threads of a block, of a kernel that may have `limit` of them. */
+/* Returns the threads of a block for rows of `columns`; `limit` is the kernel's launch bound. */
 TSR_ANYWHERE unsigned tsr_team_threads(uint64_t columns, unsigned limit)
 {
     if (columns <= TSR_TEAM_SHORT)

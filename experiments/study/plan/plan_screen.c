@@ -330,8 +330,8 @@ static void put_over_peak(FILE *out, const struct tsr_plan *plan)
         }
 }
 
-/* Of what is ranked: a row whose time is made of guesses is not to be acted on as the others are.
- */
+/* Prints the share of a step that is priced without a model of its kernels: a user must not act on
+ * such a row as on others. */
 static void put_unknown(FILE *out, const struct tsr_plan *plan)
 {
     double most = 0, first = 0;

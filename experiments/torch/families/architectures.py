@@ -108,7 +108,8 @@ def configuration(name):
     default = AutoConfig.for_model(model, **own)
     keys = reduced(default) | {k: v for k, v in own.items() if not isinstance(v, dict)}
     config = AutoConfig.for_model(model, **keys)
-    for each in (config, *(getattr(config, key, None) for key in config.sub_configs)):
+    inner = [getattr(config, key, None) for key in config.sub_configs]
+    for each in [config, *(x for x in inner if x is not None)]:
         if hasattr(each, "use_cache"):
             each.use_cache = False
         for key in vars(each):

@@ -54,8 +54,8 @@ class Hooks:
 
     @contextlib.contextmanager
     def shards(self, dtypes, below):
-        """Whoever asks a parameter of a hooked module that is not called, nor in its backward, for its dtype gets that of the
-        shard: `dtypes` of those (by id) of which it is another one than that of the cast. below: hooked module -> parameters."""
+        """While this is open, a parameter of a hooked module that is neither called nor in its backward has the dtype of its
+        shard, as under fully_shard. dtypes: those dtypes by id, of parameters that are cast; below: hooked module -> ids."""
         owner = {p: i for i in sorted(below, key=lambda i: -len(below[i])) for p in below[i]}   # the innermost comes last
 
         def dtype(parameter):

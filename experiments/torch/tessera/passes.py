@@ -50,7 +50,7 @@ class Running:
         return not self.backward   # a recomputation calls the block alone
 
     def note_failure(self):
-        """Of an operator in the backward pass: the module in whose forward its node was made."""
+        """Notes which module's forward made the node of autograd whose backward failed."""
         node = torch._C._current_autograd_node()
         if node and not self.stack:
             self.failed_behind = self.nodes[bisect.bisect_right(self.nodes, (node._sequence_nr(), len(self.names))) - 1][1]

@@ -100,7 +100,7 @@ TSR_DEVICE void TSR_R(log_p_backward)(const struct tsr_cross_entropy *k, bool wh
 /* ---- straight from logits ---------------------------------------------------------------------
  */
 
-/* -1: there is no row for this team. */
+/* Returns the label of the row; -1 if there is no row for this team. */
 TSR_DEVICE int64_t TSR_R(label_of)(const struct tsr_cross_entropy *k,
                                    const struct tsr_team_row *row)
 {
