@@ -37,7 +37,17 @@ struct tsr_checkpoint_writer {
 
 /* ---- together -------------------------------------------------------------------------------- */
 
-/* All ranks learn how it went everywhere; the first failure is everybody's. */
+static const struct report *first_failure(const struct tsr_checkpoint_writer *w)
+{
+    for (uint32_t r = 0; r < w->config.world; r++)
+        if (w->reports[r].status != TSR_OK)
+            return &w->reports[r];
+    return NULL;
+}
+
+/* All ranks learn how it went everywhere; the first failure is everybody's. After a failure the
+ * ranks meet once more: a rank that left before the others have heard of it would end their
+ * exchange, and they would report that rank instead of the failure. */
 static tsr_status agree(struct tsr_checkpoint_writer *w, tsr_status status)
 {
     w->own.status = (uint32_t)status;
@@ -48,17 +58,16 @@ static tsr_status agree(struct tsr_checkpoint_writer *w, tsr_status status)
         return status;
     }
     TSR_TRY(w->config.exchange(w->config.user, &w->own, w->reports, sizeof w->own));
-    for (uint32_t r = 0; r < w->config.world; r++) {
-        const struct report *report = &w->reports[r];
-        if (report->status == TSR_OK)
-            continue;
-        if (r == w->config.rank)
-            return tsr_fail((tsr_status)report->status, "%.*s", (int)sizeof report->text,
-                            report->text);
-        return tsr_fail((tsr_status)report->status, "rank %u: %.*s", r, (int)sizeof report->text,
-                        report->text);
-    }
-    return TSR_OK;
+    const struct report *failed = first_failure(w);
+    if (!failed)
+        return TSR_OK;
+    const struct report told = *failed;
+    uint32_t rank = (uint32_t)(failed - w->reports);
+    (void)!w->config.exchange(w->config.user, &w->own, w->reports, sizeof w->own);
+    if (rank == w->config.rank)
+        return tsr_fail((tsr_status)told.status, "%.*s", (int)sizeof told.text, told.text);
+    return tsr_fail((tsr_status)told.status, "rank %u: %.*s", rank, (int)sizeof told.text,
+                    told.text);
 }
 
 /* ---- begin ----------------------------------------------------------------------------------- */

@@ -226,23 +226,33 @@ static bool alike(const struct failure *a, const struct failure *b)
            (subject(a) == subject(b) && same_kind(a->line, b->line));
 }
 
-/* "tessera: rank 3 gave up: TEXT", and rank 3 itself said TEXT. Either may say more behind it. */
+static bool one_begins_other(const char *a, const char *b)
+{
+    size_t length = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
+    return memcmp(a, b, length) == 0;
+}
+
+/* Whether `line` has "tessera: rank 3 gave up: TEXT", and `own`, which rank 3 said itself, TEXT
+ * with its name before it or without. Either may say more after it. */
+static bool repeats(const char *line, uint32_t rank, const char *own)
+{
+    char heard[64], said[64];
+    size_t n = (size_t)snprintf(heard, sizeof heard, "tessera: rank %u gave up: ", rank);
+    size_t m = (size_t)snprintf(said, sizeof said, "tessera: rank %u: ", rank);
+    size_t skip = strncmp(own, said, m) == 0 ? m : strlen("tessera: ");
+    if (strncmp(line, heard, n) != 0 || strncmp(own, said, skip) != 0)
+        return false;
+    size_t a = strlen(line + n), b = strlen(own + skip);
+    return memcmp(line + n, own + skip, a < b ? a : b) == 0;
+}
+
 static bool only_heard(const struct job *job, const struct failure *f)
 {
-    for (uint32_t i = 0; i < job->n_failures; i++) {
-        const struct failure *own = &job->failures[i];
-        char heard[64], said[64];
-        int n = snprintf(heard, sizeof heard, "tessera: rank %u gave up: ", own->rank);
-        int m = snprintf(said, sizeof said, "tessera: rank %u: ", own->rank);
-        if (own->rank == f->rank || strncmp(f->line, heard, (size_t)n) != 0 ||
-            strncmp(own->line, said, (size_t)m) != 0)
-            continue;
-        const char *a = f->line + n, *b = own->line + m;
-        size_t length = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
-        if (memcmp(a, b, length) == 0)
+    for (uint32_t i = 0; i < job->n_failures; i++)
+        if (job->failures[i].rank != f->rank &&
+            repeats(f->line, job->failures[i].rank, job->failures[i].line))
             return true;
-    }
-    return false;
+    return f->rank != 0 && repeats(f->line, 0, job->first);
 }
 
 /* One line for each kind of failure. */

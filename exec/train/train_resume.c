@@ -147,9 +147,11 @@ static tsr_status choose(struct tsr_train *t, const struct tsr_step_dirs *steps)
             c.step = steps->items[i];
         TSR_TRY(tell_all(t, &c));
         if (c.kind == END)
-            return tsr_fail(TSR_ECONFIG,
-                            "%s: found no checkpoint that is whole among %zu; the newest: %s",
-                            t->config.resume_from, i, newest);
+            return tsr_world_agree(
+                t->config.world,
+                tsr_fail(TSR_ECONFIG,
+                         "%s: found no checkpoint that is whole among %zu; the newest: %s",
+                         t->config.resume_from, i, newest));
         tsr_status status = try_one(t, &c);
         if (status == TSR_OK && i > 0)
             tsr_train_note(t, "passed over %s: %s",

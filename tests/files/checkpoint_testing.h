@@ -62,12 +62,28 @@ struct rank {
     tsr_status status;
     char text[512];
     char trouble[512];
+    atomic_uint n_exchanges; /* that it has begun */
+    atomic_bool has_left;    /* after status was set */
 };
+
+/* Rank 0 is slow: rank 1 goes on before it. A world whose rank has left with a failure is gone, and
+ * rank 0 must not need it then. */
+static inline tsr_status wait_for_next(const struct rank *rank_0)
+{
+    const struct rank *next = rank_0 + 1;
+    while (!atomic_load(&next->has_left) &&
+           atomic_load(&next->n_exchanges) <= atomic_load(&rank_0->n_exchanges))
+        (void)sched_yield();
+    if (!atomic_load(&next->has_left) || next->status == TSR_OK)
+        return TSR_OK;
+    return tsr_fail(TSR_EPEER, "rank 1 left before rank 0 had heard of the failure");
+}
 
 static inline tsr_status exchange(void *user, const void *in, void *out, size_t bytes)
 {
     struct rank *r = user;
     uint32_t world = r->job->config.world;
+    atomic_fetch_add(&r->n_exchanges, 1);
     if (r->rank == 0)
         r->job->board = malloc(world * bytes + 1);
     pthread_barrier_wait(&r->job->barrier);
@@ -75,9 +91,10 @@ static inline tsr_status exchange(void *user, const void *in, void *out, size_t 
     pthread_barrier_wait(&r->job->barrier);
     memcpy(out, r->job->board, world * bytes);
     pthread_barrier_wait(&r->job->barrier);
-    if (r->rank == 0)
-        free(r->job->board);
-    return TSR_OK;
+    if (r->rank > 0)
+        return TSR_OK;
+    free(r->job->board);
+    return wait_for_next(r);
 }
 
 static inline tsr_status put_all(struct tsr_checkpoint_writer *w, const struct rank *r)
@@ -119,6 +136,7 @@ static inline void *run_rank(void *user)
     if (w && r->status == TSR_OK && tsr_checkpoint_trouble(w))
         snprintf(r->trouble, sizeof r->trouble, "%s", tsr_checkpoint_trouble(w));
     tsr_checkpoint_writer_destroy(w);
+    atomic_store(&r->has_left, true);
     return NULL;
 }
 
@@ -133,7 +151,8 @@ static inline tsr_status save_with(struct job *job, struct rank ranks[MAX_WORLD]
     assert_int_equal(pthread_barrier_init(&job->barrier, NULL, world), 0);
     memset(ranks, 0, MAX_WORLD * sizeof *ranks);
     for (uint32_t r = world; r-- > 0;) { /* rank 0 is this thread */
-        ranks[r] = (struct rank){.job = job, .rank = r};
+        ranks[r].job = job;
+        ranks[r].rank = r;
         if (r)
             assert_int_equal(pthread_create(&threads[r], NULL, run_rank, &ranks[r]), 0);
         else

@@ -237,6 +237,15 @@ static int rank_main(const char *what)
                 7 - launch.rank, is_1 ? "" : "; no checkpoint was saved");
         return 1;
     }
+    if (strcmp(what, "heard") == 0) { /* what rank 0 told all others; some hear it from rank 1 */
+        fprintf(stderr, "tessera: %srank 0: the disk is full\n", is_1 ? "" : "rank 1 gave up: ");
+        return 1;
+    }
+    if (strcmp(what, "heard-of-0") == 0) { /* a line of rank 0 that does not name it */
+        fprintf(stderr, "tessera: %sthe file is gone\n",
+                launch.rank == 0 ? "" : "rank 0 gave up: ");
+        return 1;
+    }
     if (strcmp(what, "meet") == 0 || strcmp(what, "meet-and-die") == 0)
         return meet(&launch, strcmp(what, "meet") != 0);
     if (strcmp(what, "lines") == 0) {
@@ -310,6 +319,25 @@ static void test_spawn__ranks_fail_alike__one_line_which_says_most(void **state)
     assert_null(fgets(more, sizeof more, file));
     assert_non_null(strstr(line, "no checkpoint was saved (and so 2 more ranks)\n"));
     (void)fclose(file);
+}
+
+static void test_spawn__a_failure_is_heard_from_another_rank__said_once(void **state)
+{
+    static const struct {
+        const char *what, *line;
+    } cases[] = {{"heard", "tessera: rank 0: the disk is full\n"},
+                 {"heard-of-0", "tessera: the file is gone\n"}};
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        FILE *file;
+        char line[256], more[256];
+        struct tsr_spawned out = spawn_heard(cases[i].what, 3, 20, &file);
+        assert_int_equal(out.exit_status, 1);
+        assert_non_null(fgets(line, sizeof line, file));
+        assert_null(fgets(more, sizeof more, file));
+        assert_string_equal(line, cases[i].line);
+        (void)fclose(file);
+    }
 }
 
 static void test_spawn__all_write__their_lines_stay_whole(void **state)
@@ -407,6 +435,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_first_host__lists_of_slurm__expanded),
         cmocka_unit_test(test_spawn__all_write__their_lines_stay_whole),
         cmocka_unit_test(test_spawn__ranks_fail_alike__one_line_which_says_most),
+        cmocka_unit_test(test_spawn__a_failure_is_heard_from_another_rank__said_once),
         cmocka_unit_test(test_spawn__one_fails__its_status_and_the_others_end),
         cmocka_unit_test(test_spawn__ranks_of_a_world__meet_and_hear_of_a_loss),
         cmocka_unit_test(test_spawn__a_signal_comes__goes_on_to_all),
