@@ -2,6 +2,7 @@
  * how communicators are made and what with; windows; every failure ends in one line.
  */
 #include "exec/cuda/comms/watchdog.h"
+#include "exec/cuda/gpu/space.h"
 #include "tests/cuda/comms_testing.h"
 #include "tests/standin/nccl.h"
 #include "tests/standin/standin.h"
@@ -314,6 +315,36 @@ static void test_nccl__windows__where_ranks_have_the_same(void **state)
     assert_int_equal(calls_of("ncclCommWindowRegister"), 0);
 }
 
+/* Physical memory is made of pieces that NVLink multicast can bind, where segments allow that. */
+static void test_nccl__multicast__decides_how_memory_is_made(void **state)
+{
+    (void)state;
+    enum { KIB = 1 << 10, MIB = 1 << 20 };
+    static const struct {
+        uint64_t multicast, granularity; /* of the GPU; of what is made */
+        uint64_t pieces;                 /* of 22 MiB that go in multiples of 20 MiB */
+        bool shared;
+    } cases[] = {{2 * MIB, 2 * MIB, 11, true},
+                 {2 * MIB, 64 * KIB, 352, false},
+                 {1 * MIB, 1 * MIB, 22, true},
+                 {512 * MIB, 64 * KIB, 352, true}, /* segments are smaller */
+                 {0, 64 * KIB, 352, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct tsr_standin_config config = tsr_standin_default();
+        struct tsr_cuda_space space;
+        config.granularity = 64 * KIB;
+        config.multicast = cases[i].multicast;
+        tsr_standin_configure(&config);
+        assert_int_equal(tsr_cuda_space_init(&space, 0, 20 * MIB, cases[i].shared), TSR_OK);
+        assert_int_equal(space.granularity, cases[i].granularity);
+        assert_int_equal(space.multicast, cases[i].shared ? cases[i].multicast : 0);
+        assert_int_equal(tsr_cuda_space_map(&space, 40 * MIB, 22 * MIB), TSR_OK);
+        assert_int_equal(calls_of("cuMemCreate"), cases[i].pieces);
+        tsr_cuda_space_fini(&space);
+    }
+    begin_standin(1);
+}
+
 /* ---- failures ----------------------------------------------------------------------------------
  */
 
@@ -444,6 +475,7 @@ int main(void)
         cmocka_unit_test(test_nccl__options__of_gathers_and_reductions),
         cmocka_unit_test(test_nccl__several_calls__one_group),
         cmocka_unit_test(test_nccl__windows__where_ranks_have_the_same),
+        cmocka_unit_test(test_nccl__multicast__decides_how_memory_is_made),
         cmocka_unit_test(test_nccl__older_library__refused),
         cmocka_unit_test(test_nccl__ranks_with_other_versions__refused),
         cmocka_unit_test(test_nccl__peer_does_not_come__deadline),

@@ -66,7 +66,8 @@ static bool may_be_silent(const char *entry)
                                          "cudaFreeHost",
                                          "cuMemUnmap",
                                          "cuMemAddressFree",
-                                         "cuMemAddressReserve", /* asks for fewer then */
+                                         "cuMemAddressReserve",       /* asks for fewer then */
+                                         "cuMulticastGetGranularity", /* has none then */
                                          "cudaSetDevice",
                                          "cudaDriverGetVersion",
                                          "cudaEventQuery",

@@ -29,7 +29,9 @@ struct tsr_standin_config tsr_standin_default(void)
                                        .driver = 13000,
                                        .major = 9,
                                        .minor = 0,
-                                       .sms = 4};
+                                       .sms = 4,
+                                       .granularity = UINT64_C(2) << 20,
+                                       .multicast = UINT64_C(2) << 20};
 }
 
 /* As an error: the process is killed. */
@@ -78,6 +80,10 @@ static void take_word(const char *word, struct tsr_standin_config *c)
         c->nccl = (int)value;
     else if (!strcmp(key, "addresses"))
         c->addresses = value;
+    else if (!strcmp(key, "granularity"))
+        c->granularity = value;
+    else if (!strcmp(key, "multicast"))
+        c->multicast = value;
     else if (!strcmp(key, "no_handles"))
         c->no_handles = value != 0;
 }

@@ -17,7 +17,7 @@
 #include "tests/standin/capture.h"
 #include "tests/standin/impl.h"
 
-enum { MAX_RANGES = 4096, GRANULARITY = 2 << 20 };
+enum { MAX_RANGES = 4096, MAX_GRANULARITY = 2 << 20 };
 
 /* Ranges that exist. Hosts' threads change them; a lock of theirs orders no streams. */
 struct range {
@@ -137,7 +137,18 @@ static CUresult get_granularity(size_t *out, const CUmemAllocationProp *prop,
     if (prop->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
     /* What is recommended may be much more: PyTorch's segments are multiples of 2 MiB only. */
-    *out = option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? GRANULARITY : 16 * GRANULARITY;
+    *out = tsr_standin()->granularity * (option == CU_MEM_ALLOC_GRANULARITY_MINIMUM ? 1 : 16);
+    return CUDA_SUCCESS;
+}
+
+static CUresult multicast_granularity(size_t *out, const CUmulticastObjectProp *prop,
+                                      CUmulticastGranularity_flags option)
+{
+    TSR_STANDIN(cuMulticastGetGranularity, CUresult);
+    if (!prop->numDevices || !prop->size || prop->flags ||
+        prop->handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        return CUDA_ERROR_INVALID_VALUE;
+    *out = tsr_standin()->multicast * (option == CU_MULTICAST_GRANULARITY_MINIMUM ? 1 : 256);
     return CUDA_SUCCESS;
 }
 
@@ -145,7 +156,7 @@ static CUresult address_reserve(CUdeviceptr *out, size_t bytes, size_t alignment
                                 unsigned long long flags)
 {
     TSR_STANDIN(cuMemAddressReserve, CUresult);
-    if (bytes % GRANULARITY || at || flags || alignment > GRANULARITY)
+    if (bytes % tsr_standin()->granularity || at || flags || alignment > MAX_GRANULARITY)
         return CUDA_ERROR_INVALID_VALUE;
     if (tsr_standin()->addresses && bytes > tsr_standin()->addresses)
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -203,7 +214,7 @@ static CUresult mem_create(CUmemGenericAllocationHandle *out, size_t bytes,
                            const CUmemAllocationProp *prop, unsigned long long flags)
 {
     TSR_STANDIN(cuMemCreate, CUresult);
-    if (bytes % GRANULARITY || !bytes || flags)
+    if (bytes % tsr_standin()->granularity || !bytes || flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (prop->location.id >= tsr_standin()->gpus)
         return CUDA_ERROR_INVALID_DEVICE;
@@ -283,7 +294,7 @@ static CUresult mem_map(CUdeviceptr at, size_t bytes, size_t offset,
     TSR_STANDIN(cuMemMap, CUresult);
     struct handle *h = (struct handle *)(uintptr_t)handle;
     const struct range r = {(char *)(uintptr_t)at, bytes, TSR_STANDIN_DEVICE, bytes, h->gpu};
-    if (offset || flags || bytes != h->bytes || h->maps || at % GRANULARITY)
+    if (offset || flags || bytes != h->bytes || h->maps || at % tsr_standin()->granularity)
         return CUDA_ERROR_INVALID_VALUE;
     if (!add_range(&r) || !note_handle((uintptr_t)at, h))
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -577,10 +588,14 @@ static CUresult memset_2d32(CUdeviceptr to, size_t pitch, unsigned value, size_t
 static CUresult device_attribute(int *out, CUdevice_attribute attribute, CUdevice gpu)
 {
     TSR_STANDIN(cuDeviceGetAttribute, CUresult);
-    if (gpu >= tsr_standin()->gpus ||
-        attribute != CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
+    if (gpu >= tsr_standin()->gpus)
         return CUDA_ERROR_INVALID_VALUE;
-    *out = 1;
+    if (attribute == CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)
+        *out = 1;
+    else if (attribute == CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED)
+        *out = tsr_standin()->multicast > 0;
+    else
+        return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
 
@@ -595,6 +610,7 @@ void *tsr_standin_driver(const char *symbol)
         const char *name;
         any_fn fn;
     } table[] = {{"cuMemGetAllocationGranularity", (any_fn)get_granularity},
+                 {"cuMulticastGetGranularity", (any_fn)multicast_granularity},
                  {"cuMemAddressReserve", (any_fn)address_reserve},
                  {"cuMemAddressFree", (any_fn)address_free},
                  {"cuMemCreate", (any_fn)mem_create},

@@ -27,16 +27,18 @@ struct tsr_standin_config {
     int sms;           /* multiprocessors; an H200 has 132 */
     uint32_t delay_us; /* the longest delay before a piece of work; 0: none */
     uint64_t seed;
-    uint64_t addresses; /* the most that can be reserved at once; 0: any */
-    bool no_handles;    /* memory cannot be shared */
-    bool fibers;        /* blocks of a kernel have as many threads as are asked for, not one */
-    int nccl;           /* the version that NCCL says it is; 0: that of its header */
+    uint64_t addresses;   /* the most that can be reserved at once; 0: any */
+    uint64_t granularity; /* of device memory, bytes; at most 2 MiB */
+    uint64_t multicast;   /* the granularity of multicast, bytes; 0: the GPU has none */
+    bool no_handles;      /* memory cannot be shared */
+    bool fibers;          /* blocks of a kernel have as many threads as are asked for, not one */
+    int nccl;             /* the version that NCCL says it is; 0: that of its header */
 };
 
 /* One H200, no delays. An executable may be given others by TSR_STANDIN in its environment:
- * "gpus=2,memory=BYTES,driver=12080,major=8,minor=0,sms=132,delay_us=50,seed=7,nccl=22903", and one
- * of "fail=ENTRY:N:ERROR" (as tsr_standin_fail() has them), "kill=ENTRY:N": that call kills the
- * process. */
+ * "gpus=2,memory=BYTES,driver=12080,major=8,minor=0,sms=132,delay_us=50,seed=7,nccl=22903,
+ * granularity=BYTES,multicast=BYTES", and one of "fail=ENTRY:N:ERROR" (as tsr_standin_fail() has
+ * them), "kill=ENTRY:N": that call kills the process. */
 struct tsr_standin_config tsr_standin_default(void);
 /* While no stream exists. Forgets failures and counts. */
 void tsr_standin_configure(const struct tsr_standin_config *config);

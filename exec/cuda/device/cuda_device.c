@@ -479,10 +479,31 @@ static tsr_status open_all(struct tsr_cuda_device *d)
     return d->config.comms ? start_watchdog(d) : TSR_OK;
 }
 
+/* Those that are not empty, with "; " between them. */
+static void join(char *out, size_t bytes, const char *const *parts, size_t n)
+{
+    size_t used = 0;
+    *out = 0;
+    for (size_t i = 0; i < n && used < bytes; i++)
+        if (parts[i][0])
+            used += (size_t)snprintf(out + used, bytes - used, "%s%s", used ? "; " : "", parts[i]);
+}
+
+/* Nothing where NCCL has multicast, or the GPU does not. */
+static void note_multicast(const struct tsr_cuda_space *space, char *out, size_t n)
+{
+    if (space->multicast > space->granularity)
+        (void)snprintf(out, n,
+                       "NCCL goes without NVLink multicast, which maps memory in units of "
+                       "%llu MiB, while segments are multiples of %llu MiB",
+                       (unsigned long long)(space->multicast >> 20),
+                       (unsigned long long)(TSR_CUDA_SEGMENT_UNIT >> 20));
+}
+
 void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)
 {
     struct tsr_cuda_device *d = tsr__cuda_device((struct tsr_device *)(uintptr_t)device);
-    char attention[TSR_ATTENTION_TEXT] = "", slow[768];
+    char attention[TSR_ATTENTION_TEXT] = "", slow[768], multicast[160] = "";
     if (d->attention)
         tsr_attention_note(d->attention, attention);
     else
@@ -490,8 +511,9 @@ void tsr_cuda_device_note(const struct tsr_device *device, char *out, size_t n)
                  d->no_attention);
     const char *blas = tsr_blas_note(d->blas);
     tsr_slow_note(&d->slow, slow, sizeof slow);
-    snprintf(out, n, "%s%s%s%s%s", slow, slow[0] && (attention[0] || blas[0]) ? "; " : "",
-             attention, attention[0] && blas[0] ? "; " : "", blas);
+    note_multicast(&d->space, multicast, sizeof multicast);
+    const char *parts[] = {slow, attention, blas, multicast};
+    join(out, n, parts, sizeof parts / sizeof *parts);
 }
 
 tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config,

@@ -50,6 +50,8 @@ static tsr_status open_driver(struct tsr_cuda_driver *d)
                  {"cuGetErrorString", 6000, &d->error_string}};
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         TSR_TRY(find(table[i].symbol, table[i].version, table[i].out));
+    if (find("cuMulticastGetGranularity", 12010, &d->multicast) != TSR_OK)
+        d->multicast = NULL;
     return TSR_OK;
 }
 
@@ -89,6 +91,29 @@ static tsr_status ask_rdma(struct tsr_cuda_space *space)
     return TSR_OK;
 }
 
+/* Asks as ncclMemAlloc() does, but for the minimum: what is recommended may be 512 MiB. A driver
+ * that does not answer has no multicast, and NCCL goes without it. */
+static tsr_status ask_multicast(struct tsr_cuda_space *space)
+{
+    CUmulticastObjectProp prop = {.handleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                  .size = TSR_CUDA_SEGMENT_UNIT};
+    int has = 0, n_gpus = 0;
+    size_t bytes = 0;
+    if (!space->shared || !space->driver.multicast)
+        return TSR_OK;
+    TSR_TRY(check(
+        space, space->driver.attribute(&has, CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED, space->gpu),
+        "whether the GPU has multicast"));
+    TSR_CUDA("the number of GPUs", cudaGetDeviceCount(&n_gpus));
+    prop.numDevices = (unsigned)n_gpus;
+    if (!has || space->driver.multicast(&bytes, &prop, CU_MULTICAST_GRANULARITY_MINIMUM))
+        return TSR_OK;
+    space->multicast = bytes;
+    if (bytes && TSR_CUDA_SEGMENT_UNIT % bytes == 0 && bytes % space->granularity == 0)
+        space->granularity = bytes;
+    return TSR_OK;
+}
+
 tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t unit, bool shared)
 {
     *space = (struct tsr_cuda_space){
@@ -101,7 +126,7 @@ tsr_status tsr_cuda_space_init(struct tsr_cuda_space *space, int gpu, uint64_t u
                   space->driver.granularity(&granularity, &prop, CU_MEM_ALLOC_GRANULARITY_MINIMUM),
                   "the granularity of device memory"));
     space->granularity = tsr_max_u64(granularity, 1);
-    return TSR_OK;
+    return ask_multicast(space);
 }
 
 void tsr_cuda_space_fini(struct tsr_cuda_space *space)

@@ -22,9 +22,13 @@ struct tsr_cuda_driver {
     PFN_cuMemUnmap_v10020 unmap;
     PFN_cuDeviceGetAttribute_v2000 attribute;
     PFN_cuGetErrorString_v6000 error_string;
+    PFN_cuMulticastGetGranularity_v12010 multicast; /* NULL: the driver is older */
 };
 
 enum { TSR_CUDA_SLOTS = 64 };
+/* Segments begin at multiples of so many bytes and have as many, as PyTorch's allocator makes them.
+ */
+#define TSR_CUDA_SEGMENT_UNIT (UINT64_C(2) << 20)
 
 /* Device addresses may lie far apart (expandable segments reserve a range each), so the space is
  * made of slots of 1 TiB of addresses, or less where there is less, reserved when the first byte of
@@ -32,10 +36,14 @@ enum { TSR_CUDA_SLOTS = 64 };
 struct tsr_cuda_space {
     struct tsr_cuda_driver driver;
     int gpu;
-    uint64_t granularity; /* of addresses and sizes */
-    uint64_t unit;        /* see tsr_cuda_space_init() ... */
-    bool shared;          /* ... this, too */
-    bool rdma;            /* network adapters can read and write the memory (GPUDirect RDMA) */
+    uint64_t granularity; /* of addresses, and of each physical allocation */
+    /* NCCL can sum and gather in NVLink's switches (NVLS) only in memory whose physical allocations
+     * are multiples of this; 0: the GPU has no multicast, or the memory is not shared. Where it
+     * divides TSR_CUDA_SEGMENT_UNIT, granularity is a multiple of it. */
+    uint64_t multicast;
+    uint64_t unit; /* see tsr_cuda_space_init() ... */
+    bool shared;   /* ... this, too */
+    bool rdma;     /* network adapters can read and write the memory (GPUDirect RDMA) */
     uint64_t slot_bytes;
     struct {
         uint64_t number; /* address / slot_bytes */
