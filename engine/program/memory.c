@@ -330,3 +330,39 @@ tsr_status tsr_memory_segments(const struct tsr_memory *memory, struct tsr_memor
     }
     return TSR_OK;
 }
+
+/* ---- beside the program ---------------------------------------------------------------------- */
+
+bool tsr_work_has_workspace(const struct tsr_work *work)
+{
+    return work && (work->op == TSR_OP_GEMM || work->op == TSR_OP_ATTENTION ||
+                    work->op == TSR_OP_ATTENTION_BWD);
+}
+
+static uint64_t attention_workspace(const struct tsr_instr *instr, bool deterministic)
+{
+    const uint64_t *d = instr->work->dims; /* batch, heads, kv heads, queries, keys, head size */
+    bool half = instr->n_operands > 0 &&
+                (instr->operands[0].dtype == TSR_BF16 || instr->operands[0].dtype == TSR_F16);
+    uint64_t rows = d[0] * d[1] * d[3];
+    if (instr->work->op != TSR_OP_ATTENTION_BWD || !half)
+        return 0;
+    return deterministic ? rows * d[4] * 2 : rows * d[5] * sizeof(float);
+}
+
+uint64_t tsr_workspace_of(const struct tsr_instr *instr, bool deterministic)
+{
+    if (!tsr_work_has_workspace(instr->work))
+        return 0;
+    return tsr_max_u64(TSR_WORKSPACE_BYTES, attention_workspace(instr, deterministic));
+}
+
+void tsr_workspaces_take(struct tsr_workspaces *w, const struct tsr_instr *instr,
+                         bool deterministic)
+{
+    uint64_t bytes = tsr_workspace_of(instr, deterministic);
+    if (instr->stream >= TSR_WORKSPACE_STREAMS || bytes <= w->stream[instr->stream])
+        return;
+    w->bytes += bytes - w->stream[instr->stream];
+    w->stream[instr->stream] = bytes;
+}

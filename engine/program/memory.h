@@ -37,6 +37,34 @@ tsr_status tsr_memory_replay(struct tsr_memory *memory, const struct tsr_program
                              tsr_memory_fn on_sample, void *user,
                              struct tsr_memory_peak *peak) TSR_MUST_USE;
 
+/* ---- beside the program -----------------------------------------------------------------------
+ *
+ * `tessera run --on cuda` keeps a workspace for cuBLASLt and cuDNN on each stream that computes.
+ * The program has PyTorch's own workspaces, which are blocks of its allocator; these come in
+ * addition. */
+
+enum { TSR_WORKSPACE_STREAMS = 64 };
+/* cuBLASLt's advice for Hopper; every stream with a product or an attention has as much. */
+#define TSR_WORKSPACE_BYTES (UINT64_C(32) << 20)
+
+/* Whether it calls one of them: a product or an attention. NULL: no. */
+bool tsr_work_has_workspace(const struct tsr_work *work);
+
+/* Bytes that the libraries need on the instruction's stream: TSR_WORKSPACE_BYTES, or what cuDNN's
+ * attention backward asks for if that is more: with B sequences, H heads of size D, S queries and K
+ * keys 4 B H S D (sums of the queries' gradient in f32), or 2 B H S K where the run is
+ * deterministic. These are what its engines for Hopper have been read to need, and were seen on no
+ * GPU yet. 0: the instruction calls no library. */
+uint64_t tsr_workspace_of(const struct tsr_instr *instr, bool deterministic);
+
+/* What the streams of a rank keep after some instructions. Begin with {0}. */
+struct tsr_workspaces {
+    uint64_t stream[TSR_WORKSPACE_STREAMS]; /* bytes: the most of any instruction */
+    uint64_t bytes;                         /* their sum */
+};
+void tsr_workspaces_take(struct tsr_workspaces *w, const struct tsr_instr *instr,
+                         bool deterministic);
+
 /* ---- what is alive at an instruction ---------------------------------------------------------
  * Stop with tsr_memory_replay_part(), then look. The parts of a program in order are together what
  * tsr_memory_replay() does. */

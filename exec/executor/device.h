@@ -115,9 +115,8 @@ struct tsr_device_ops {
     uint64_t (*count_slow)(const struct tsr_device *device);
     /* Times of tasks are taken or not from here on. NULL: they always are. */
     tsr_status (*set_timing)(struct tsr_device *device, bool on);
-    /* Bytes that a stream keeps beside the program's memory once such an instruction has run, as
-     * far as that is known before. NULL: none. */
-    uint64_t (*scratch)(const struct tsr_instr *instr, bool deterministic);
+    /* Its streams keep workspaces beside the program's memory: struct tsr_workspaces. */
+    bool has_workspaces;
     /* Tells every waiting task to give up. May be called by any thread. */
     void (*abort)(struct tsr_device *device, tsr_status status, const char *why);
     void (*destroy)(struct tsr_device *device);

@@ -57,6 +57,8 @@ check("unknown", unknown["verdict"] == "unknown" and unknown["fits"] is None and
 check("unknown: it runs with what is known", unknown["left_surely_bytes"] < unknown["most_reserved_bytes"] <= unknown["left_to_allocator_bytes"])
 check("no card", blind["verdict"] == "unknown" and blind["left_to_allocator_bytes"] is None)
 check("bounds", row("bounds", "fsdp")["nccl_at_most_bytes"] > row("bounds", "fsdp")["nccl_bytes"] > 0)
+# cuDNN's sums of the queries' gradient: 4 bytes of 32 heads, 8192 words, 128 features.
+check("workspaces", all(r["run_workspace_bytes"] == 4 * 32 * 8192 * 128 for r in (fits, tight, full)))
 # Rings and trees of 24 channels, NVLS of 8 members and 16 channels, the shared buffer of messages.
 check("at init", row("old", "fsdp")["nccl_bytes"] == (24 * 24 + 256 + 256) * MIB)
 P

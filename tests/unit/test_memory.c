@@ -219,6 +219,50 @@ static void test_parts__add_up_to_a_replay(void **state)
     tsr_program_fini(&program);
 }
 
+static uint64_t workspace(uint8_t op, uint8_t dtype, bool deterministic)
+{
+    const struct tsr_work work = {.op = op, .dims = {2, 32, 8, 4096, 8192, 128}};
+    const struct tsr_operand operand = {.dtype = dtype};
+    const struct tsr_instr instr = {
+        .kind = TSR_OP, .work = &work, .operands = &operand, .n_operands = 1};
+    return tsr_workspace_of(&instr, deterministic);
+}
+
+static void test_workspaces__are_what_a_stream_needs_most(void **state)
+{
+    (void)state;
+    const uint64_t usual = UINT64_C(32) << 20, sums = UINT64_C(4) * 2 * 32 * 4096 * 128,
+                   pairs = UINT64_C(2) * 2 * 32 * 4096 * 8192;
+    assert_int_equal(workspace(TSR_OP_GEMM, TSR_BF16, false), usual);
+    assert_int_equal(workspace(TSR_OP_ATTENTION, TSR_BF16, true), usual);
+    assert_int_equal(workspace(TSR_OP_ATTENTION_BWD, TSR_F32, true), usual); /* not cuDNN's */
+    assert_int_equal(workspace(TSR_OP_ATTENTION_BWD, TSR_BF16, false), sums);
+    assert_int_equal(workspace(TSR_OP_ATTENTION_BWD, TSR_F16, true), pairs);
+    assert_int_equal(workspace(TSR_OP_POINTWISE, TSR_BF16, false), 0);
+
+    const struct tsr_work product = {.op = TSR_OP_GEMM},
+                          small = {.op = TSR_OP_ATTENTION_BWD, .dims = {1, 1, 1, 64, 64, 64}},
+                          large = {.op = TSR_OP_ATTENTION_BWD, .dims = {2, 32, 8, 4096, 8192, 128}};
+    const struct tsr_operand half = {.dtype = TSR_BF16};
+    const struct {
+        const struct tsr_work *work;
+        uint16_t stream;
+        uint64_t bytes; /* of all streams after it */
+    } steps[] = {{&product, 0, usual},
+                 {NULL, 1, usual},
+                 {&large, 0, sums},
+                 {&small, 0, sums},
+                 {&product, 3, sums + usual},
+                 {&small, TSR_WORKSPACE_STREAMS, sums + usual}}; /* no device has such a stream */
+    struct tsr_workspaces all = {.bytes = 0};
+    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++) {
+        const struct tsr_instr instr = {
+            .work = steps[i].work, .stream = steps[i].stream, .operands = &half, .n_operands = 1};
+        tsr_workspaces_take(&all, &instr, false);
+        assert_int_equal(all.bytes, steps[i].bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -228,6 +272,7 @@ int main(void)
         cmocka_unit_test(test_segments__grow_shrink_and_go),
         cmocka_unit_test(test_segment_free__is_an_error__of_more_than_the_segment_has),
         cmocka_unit_test(test_parts__add_up_to_a_replay),
+        cmocka_unit_test(test_workspaces__are_what_a_stream_needs_most),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

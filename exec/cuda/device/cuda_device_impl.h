@@ -71,8 +71,6 @@ void tsr__cuda_graphs_close(struct tsr_cuda_device *d);
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* Bytes for the time of one call of a library; cuBLASLt's advice for Hopper. */
-#define TSR_CUDA_SCRATCH (UINT64_C(32) << 20)
 enum {
     TSR_CUDA_STREAMS = 64,
     TSR_CUDA_MARKS = 64,      /* of a stream, on their way */
@@ -180,8 +178,6 @@ tsr_status tsr__cuda_wait(struct tsr_cuda_device *d, cudaEvent_t event) TSR_MUST
 /* cuda_device_stream.c */
 tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index,
                             struct tsr_cuda_stream **out) TSR_MUST_USE;
-/* See struct tsr_device_ops. */
-uint64_t tsr__cuda_scratch_of(const struct tsr_instr *instr, bool deterministic);
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d,
                                    struct tsr_cuda_stream *s) TSR_MUST_USE;
 /* The event is a mark: all tasks of the stream before it are done when it is. */

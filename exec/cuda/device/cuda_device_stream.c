@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "engine/program/memory.h"
 #include "exec/cuda/device/cuda_device_impl.h"
 
 /* PyTorch's numbers: -1 is high, 0 is the default; a GPU may have fewer. */
@@ -42,7 +43,7 @@ static tsr_status set_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream 
 static tsr_status grow(void *owner, uint16_t index, uint64_t bytes)
 {
     struct tsr_cuda_device *d = owner;
-    return set_scratch(d, &d->streams[index], tsr_max_u64(bytes, TSR_CUDA_SCRATCH));
+    return set_scratch(d, &d->streams[index], tsr_max_u64(bytes, TSR_WORKSPACE_BYTES));
 }
 
 static tsr_status start(struct tsr_cuda_device *d, uint16_t index, struct tsr_cuda_stream *s)
@@ -78,7 +79,7 @@ tsr_status tsr__cuda_stream(struct tsr_cuda_device *d, uint16_t index, struct ts
 
 tsr_status tsr__cuda_first_scratch(struct tsr_cuda_device *d, struct tsr_cuda_stream *s)
 {
-    return set_scratch(d, s, TSR_CUDA_SCRATCH);
+    return set_scratch(d, s, TSR_WORKSPACE_BYTES);
 }
 
 void tsr__cuda_stream_close(struct tsr_cuda_stream *s)

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine/program/memory.h"
 #include "exec/cuda/comms/comms.h"
 #include "exec/cuda/device/cuda_device_impl.h"
 #include "exec/cuda/launch/cuda_launch.h"
@@ -15,25 +16,12 @@ static tsr_status tsr__cuda_source(struct tsr_cuda_device *d, struct tsr_cuda_st
 
 /* ---- kernels --------------------------------------------------------------------------------- */
 
-/* Libraries take what there is; other kernels ask for it (grow()). */
-static bool may_use_scratch(const struct tsr_work *work)
-{
-    return work && (work->op == TSR_OP_GEMM || work->op == TSR_OP_ATTENTION ||
-                    work->op == TSR_OP_ATTENTION_BWD);
-}
-
-uint64_t tsr__cuda_scratch_of(const struct tsr_instr *instr, bool deterministic)
-{
-    if (!may_use_scratch(instr->work))
-        return 0;
-    return tsr_max_u64(TSR_CUDA_SCRATCH, tsr_cuda_attention_workspace(instr, deterministic));
-}
-
 static tsr_status run_kernel(struct tsr_cuda_device *d, struct tsr_cuda_stream *s,
                              const struct tsr_task *task)
 {
     struct tsr_kernel_call call = task->call;
-    if (may_use_scratch(task->call.work))
+    /* Libraries take the scratch that there is; other kernels ask for it (grow()). */
+    if (tsr_work_has_workspace(task->call.work))
         TSR_TRY(tsr__cuda_first_scratch(d, s));
     call.launch = tsr_cuda_launch_code;
     call.context = &s->context;

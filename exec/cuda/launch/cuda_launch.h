@@ -54,10 +54,6 @@ tsr_status tsr__cuda_copy(const struct tsr_kernel_call *call);
 tsr_status tsr__cuda_mm(const struct tsr_kernel_call *call); /* and its gradients */
 tsr_status tsr__cuda_bmm(const struct tsr_kernel_call *call);
 /* launch_attention.c */
-/* Bytes of workspace that cuDNN's backward asks for; 0: for another instruction. The sums of the
- * queries' gradient in f32, or, where it is deterministic, two bytes for each pair of a query and a
- * key: as its engines for Hopper have been read, and seen on no GPU yet. */
-uint64_t tsr_cuda_attention_workspace(const struct tsr_instr *instr, bool deterministic);
 tsr_status tsr__cuda_attention(const struct tsr_kernel_call *call);
 tsr_status tsr__cuda_attention_backward(const struct tsr_kernel_call *call);
 

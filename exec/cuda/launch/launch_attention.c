@@ -52,17 +52,6 @@ static bool set_shape(const struct tsr_attention_operands *a, bool forward, bool
     return fits;
 }
 
-uint64_t tsr_cuda_attention_workspace(const struct tsr_instr *instr, bool deterministic)
-{
-    const uint64_t *d = instr->work->dims; /* batch, heads, kv heads, queries, keys, head size */
-    bool half = instr->n_operands > 0 &&
-                (instr->operands[0].dtype == TSR_BF16 || instr->operands[0].dtype == TSR_F16);
-    if (instr->work->op != TSR_OP_ATTENTION_BWD || !half)
-        return 0;
-    uint64_t rows = d[0] * d[1] * d[3];
-    return deterministic ? rows * d[4] * 2 : rows * d[5] * sizeof(float);
-}
-
 /* cuDNN writes no more than the queries' lse. */
 static tsr_status pad_lse(const struct tsr_kernel_call *call,
                           const struct tsr_attention_operands *a)

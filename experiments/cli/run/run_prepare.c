@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "engine/layout/tensor_parallel.h"
+#include "engine/program/memory.h"
 #include "exec/executor/executor.h"
 #include "experiments/cli/run/run.h"
 #include "experiments/cli/run/run_watch.h"
@@ -154,13 +155,11 @@ void tsr_run_close(struct tsr_run *run)
 /* A step that nobody runs: which kernels it needs, what it costs, how much memory
  * it takes. */
 
-enum { REHEARSED_STREAMS = 64 };
-
 struct rehearsal {
     struct tsr_executor base;
     const struct tsr_tables *tables;
     bool counts, deterministic;
-    uint64_t scratch[REHEARSED_STREAMS];
+    struct tsr_workspaces workspaces;
     uint64_t device, host; /* bytes that it takes now */
     const struct tsr_device_ops *gpu;
     struct tsr_run_rehearsal *out;
@@ -184,24 +183,13 @@ static void take_account(struct rehearsal *r, const struct tsr_instr *instr)
     r->out->peak_bytes = tsr_max_u64(r->out->peak_bytes, r->device + r->host);
 }
 
-/* A stream keeps what it needed most. */
-static void take_scratch(struct rehearsal *r, const struct tsr_instr *instr)
-{
-    if (!r->gpu || !r->gpu->scratch || !instr->work || instr->stream >= REHEARSED_STREAMS)
-        return;
-    uint64_t *has = &r->scratch[instr->stream], bytes = r->gpu->scratch(instr, r->deterministic);
-    if (bytes <= *has)
-        return;
-    r->out->scratch_bytes += bytes - *has;
-    *has = bytes;
-}
-
 static tsr_status look(struct tsr_executor *x, const struct tsr_instr *instr)
 {
     struct rehearsal *r = (struct rehearsal *)x;
     char text[400];
     take_account(r, instr);
-    take_scratch(r, instr);
+    if (r->gpu && r->gpu->has_workspaces)
+        tsr_workspaces_take(&r->workspaces, instr, r->deterministic);
     if (tsr_exec_supports(r->gpu, instr, NULL, 0) == TSR_OK)
         return TSR_OK;
     snprintf(text, sizeof text, "%s", tsr_error_text());
@@ -261,6 +249,7 @@ tsr_status tsr_run_rehearse(const struct tsr_job *job, const struct tsr_device_o
     tsr_status status = check_managed(job, engine);
     if (status == TSR_OK)
         status = emit(&r, engine, evaluates, save);
+    out->scratch_bytes = r.workspaces.bytes;
     tsr_engine_destroy(engine);
     return status;
 }

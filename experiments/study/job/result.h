@@ -82,9 +82,12 @@ struct tsr_row {
     int64_t context_bytes, library_bytes, nccl_bytes;
     uint64_t most_reserved;  /* over all sections that were emitted */
     uint64_t most_requested; /* by tensors at a time: no allocator needs less */
-    uint64_t needed;         /* most_reserved with what is known to lie outside the allocator */
-    int fits;                /* enum tsr_fits: NO too where the host's memory is too small */
-    struct tsr_fit fit;      /* of the GPU alone, and what that rests on */
+    /* `run --on cuda` keeps these beside, for cuBLASLt and cuDNN (struct tsr_workspaces); PyTorch
+     * does not, and no verdict counts them. */
+    uint64_t run_workspace_bytes;
+    uint64_t needed;    /* most_reserved with what is known to lie outside the allocator */
+    int fits;           /* enum tsr_fits: NO too where the host's memory is too small */
+    struct tsr_fit fit; /* of the GPU alone, and what that rests on */
     struct tsr_host_fit node_host; /* of the hosts alone */
     double unknown_s; /* of the steady step: kernels of a trace that are priced by what they
                          move; 0: none, or no trace */

@@ -247,6 +247,19 @@ static void put_unknowns(FILE *out, const struct tsr_row *row)
     fputs("the time of loading data. Rows closer than the error may be ordered otherwise.\n", out);
 }
 
+/* Of a row that `run` can train. */
+static void put_workspaces(FILE *out, const struct tsr_row *row)
+{
+    if (!row->trains || row->measured || !row->run_workspace_bytes)
+        return;
+    fprintf(out, "tessera run --on cuda keeps up to %.2f GiB more for cuBLASLt and cuDNN",
+            (double)row->run_workspace_bytes / TSR__GIB);
+    if (row->usable_bytes > 0 && row->needed <= row->usable_bytes &&
+        row->needed + row->run_workspace_bytes > row->usable_bytes)
+        fprintf(out, ", for which %s leaves no room", tsr_show(row->strategy).text);
+    fputs(".\n", out);
+}
+
 static void put_trust(FILE *out, const struct tsr_study_info *info, const struct tsr_row *rows,
                       size_t n)
 {
@@ -258,8 +271,10 @@ static void put_trust(FILE *out, const struct tsr_study_info *info, const struct
             tsr_show_line(info->device_file).text,
             has_measured(rows, n) ? "; rows named -measured are of a run" : "");
     tsr_put_validated_row(out, info, shown);
-    if (shown)
+    if (shown) {
         put_unknowns(out, shown);
+        put_workspaces(out, shown);
+    }
     put_over_peak(out, rows, n);
     put_unknown(out, rows, n);
     put_marks(out, rows, n);

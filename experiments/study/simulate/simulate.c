@@ -426,6 +426,7 @@ static tsr_status replay_class(const struct tsr_emission *emission,
 {
     struct tsr_memory *memory = NULL;
     struct tsr_host_level level = {0};
+    struct tsr_workspaces workspaces = {.bytes = 0};
     TSR_TRY(tsr_memory_create(&memory));
     tsr_status status = TSR_OK;
     for (uint32_t i = 0; i < emission->n_iterations && status == TSR_OK; i++) {
@@ -436,7 +437,10 @@ static tsr_status replay_class(const struct tsr_emission *emission,
             status = tsr_host_replay(&level, class->programs[i], &host);
         if (status == TSR_OK)
             take_program(emission, i, &peak, &host, class->programs[i], row);
+        for (size_t k = 0; k < class->programs[i]->n_instrs && status == TSR_OK; k++)
+            tsr_workspaces_take(&workspaces, &class->programs[i]->instrs[k], false);
     }
+    row->run_workspace_bytes = tsr_max_u64(row->run_workspace_bytes, workspaces.bytes);
     tsr_memory_destroy(memory);
     return status;
 }
