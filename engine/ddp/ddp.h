@@ -15,6 +15,7 @@ struct tsr_ddp_options {
     bool find_unused;             /* find_unused_parameters (R210, R213, R214) */
     bool static_graph;            /* what is used is that of the first iteration */
     bool gradient_as_bucket_view; /* gradients lie in the buckets (R218) */
+    bool broadcast_buffers;       /* as DistributedDataParallel; replicate() has none (5.3) */
     /* param: mixed_precision.param_dtype (reducer_mixed.c); reduce: the dtype of sums. */
     struct tsr_mp_policy mp;
     /* n_caps limits, MiB: of the first bucket, the second ...; the last holds for the rest. NULL:

@@ -300,30 +300,6 @@ tsr_status tsr_ddp_set_sync(struct tsr_engine *e, bool sync)
     return TSR_OK;
 }
 
-/* Values come from rank 0 (R206): one broadcast per 250 MiB of parameters. */
-static void broadcast_params(struct tsr_engine *e, uint16_t comm, struct tsr_param *const *params,
-                             size_t n)
-{
-    const uint64_t chunk = UINT64_C(250) << 20;
-    uint64_t bytes = 0;
-    for (size_t i = 0; i < n; i++) {
-        struct tsr_storage *s = params[i]->master;
-        if (!s)
-            continue;
-        tsr__slot(e, 0);
-        tsr__operand_storage(e, s, TSR_READ_WRITE, params[i]->dtype);
-        bytes += s->bytes;
-        if (bytes < chunk && i + 1 < n)
-            continue;
-        struct tsr_instr instr = {.kind = TSR_BROADCAST,
-                                  .dtype = (uint8_t)params[i]->dtype,
-                                  .comm = comm,
-                                  .bytes = bytes};
-        tsr__emit(e, &instr);
-        bytes = 0;
-    }
-}
-
 /* The reducer makes its buckets before mixed precision tells it the dtype of gradients, and makes
  * them again then: the first ones stay, as views into them do. */
 static void make_buffer(struct tsr_engine *e, const struct tsr_reducer *r, struct bucket *b)
@@ -339,8 +315,7 @@ static void make_buffer(struct tsr_engine *e, const struct tsr_reducer *r, struc
 void tsr__reducer_init_params(struct tsr_engine *e)
 {
     struct tsr_reducer *r = e->reducer;
-    broadcast_params(e, r->comm, r->params, r->n_params);
-    broadcast_params(e, r->comm, r->delayed, r->n_delayed);
+    tsr__reducer_sync_state(e, r);
     for (size_t i = 0; i < r->n_buckets; i++)
         make_buffer(e, r, &r->buckets[i]);
     if (r->n_delayed > 0)
@@ -400,12 +375,12 @@ static void check_finished(struct tsr_engine *e, const struct tsr_reducer *r)
 void tsr__reducer_prepare(struct tsr_engine *e)
 {
     struct tsr_reducer *r = e->reducer;
-    if (!e->grad_enabled)
-        return;
-    check_finished(e, r);
-    if (r->sync)
+    if (e->grad_enabled) {
+        check_finished(e, r);
         rebuild(e, r);
-    tsr__reducer_attach_delayed(e, r);
+        tsr__reducer_attach_delayed(e, r);
+    }
+    tsr__reducer_sync_buffers(e, r);
 }
 
 static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m,
@@ -428,7 +403,22 @@ static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-static const struct tsr_module_hooks hooks = {pre_forward, NULL};
+/* With find_unused, and in a static graph until a backward has run, the model's outputs go through
+ * a node of DDP's own that clones them (_DDPSink). A trace has the clones itself. */
+static struct tsr_tensor *post_forward(struct tsr_engine *e, struct tsr_module *m,
+                                       struct tsr_tensor *out)
+{
+    const struct tsr_reducer *r = e->reducer;
+    bool clones = r->options.static_graph ? !r->has_run_backward : r->options.find_unused;
+    (void)m;
+    if (!clones || !out || e->traced || !tsr__ok(e))
+        return out;
+    struct tsr_tensor *clone = tsr_op_clone(e, out);
+    tsr_release(e, out);
+    return clone;
+}
+
+static const struct tsr_module_hooks hooks = {pre_forward, post_forward};
 
 tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
 {

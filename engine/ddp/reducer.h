@@ -70,14 +70,21 @@ struct tsr_reducer {
     uint32_t delayed_event;            /* 0: not running */
     struct tsr_storage *used_map;      /* which parameters a rank used: find_unused, static_graph */
     uint16_t mp_stream, upcast_stream; /* mixed precision: copies of parameters; what ends as f32 */
-    uint32_t *copied;  /* by module: the event after the copies of its parameters; 0: waited for */
-    bool holds_copies; /* of parameters: from a forward to the end of a backward that reduces */
+    uint32_t *copied; /* by module: the event after the copies of its parameters; 0: waited for */
+    bool has_run_backward; /* any, also one that reduces nothing */
+    bool skips_buffers;    /* the last forward was not synced: the next one broadcasts no buffers */
+    bool holds_copies;     /* of parameters: from a forward to the end of a backward that reduces */
 };
 
 extern const struct tsr_backward_observer tsr__reducer_observer;
 /* After the parameters got their values: the root rank's are broadcast. */
 void tsr__reducer_init_params(struct tsr_engine *e);
 bool tsr__reducer_is_mixed(const struct tsr_reducer *r);
+
+/* sync_state.c: all parameters and buffers are broadcast from rank 0; before a forward the buffers,
+ * unless the forward before it was not synced. */
+void tsr__reducer_sync_state(struct tsr_engine *e, struct tsr_reducer *r);
+void tsr__reducer_sync_buffers(struct tsr_engine *e, struct tsr_reducer *r);
 
 /* reducer_mixed.c: what happens in mixed precision only. Construction: streams and hooks; then
  * handles of parameters in the dtype of the computation, whose storage comes and goes. */

@@ -274,6 +274,7 @@ static void check_static(struct tsr_engine *e, const struct tsr_reducer *r, uint
 static void begin(struct tsr_engine *e, uint32_t pass)
 {
     struct tsr_reducer *r = e->reducer;
+    r->has_run_backward = true;
     r->reducing = r->sync;
     if (!r->reducing)
         return;

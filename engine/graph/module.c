@@ -141,9 +141,9 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
     return p;
 }
 
-bool tsr__buffer_add(struct tsr_engine *e, struct tsr_module *m, uint64_t bytes)
+bool tsr__buffer_add(struct tsr_engine *e, struct tsr_module *m, tsr_dtype dtype, uint64_t bytes)
 {
-    const struct tsr_module_buffer buffer = {.bytes = bytes};
+    const struct tsr_module_buffer buffer = {.bytes = bytes, .dtype = dtype};
     return TSR__ARENA_PUSH(e, m->buffers, m->n_buffers, m->cap_buffers, buffer);
 }
 

@@ -89,6 +89,7 @@ struct tsr_module {
     struct tsr_place *params;
     struct tsr_module_buffer { /* of its own, in order of registration */
         uint64_t bytes;
+        tsr_dtype dtype;
         struct tsr_storage *storage; /* NULL before initialisation */
     } * buffers;
     size_t n_buffers, cap_buffers;
@@ -162,7 +163,7 @@ struct tsr_param *tsr__param_new(struct tsr_engine *e, struct tsr_module *m, con
                                  int n_dims, const uint64_t *shape, tsr_dtype dtype);
 bool tsr__param_place(struct tsr_engine *e, struct tsr_module *m, const char *name,
                       struct tsr_param *param);
-bool tsr__buffer_add(struct tsr_engine *e, struct tsr_module *m, uint64_t bytes);
+bool tsr__buffer_add(struct tsr_engine *e, struct tsr_module *m, tsr_dtype dtype, uint64_t bytes);
 /* Visits modules below `m` in pre-order, each once; stops when fn returns false. */
 typedef bool (*tsr_module_fn)(void *user, struct tsr_module *m);
 void tsr__module_walk(struct tsr_module *m, tsr_module_fn fn, void *user);

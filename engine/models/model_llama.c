@@ -397,7 +397,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
         struct tsr_module *rotary =
             tsr__module_new(e, inner, "rotary_emb", "RotaryEmbedding", NULL, NULL);
         for (int i = 0; i < 2 && rotary; i++)
-            (void)tsr__buffer_add(e, rotary,
+            (void)tsr__buffer_add(e, rotary, TSR_F32,
                                   2 * config->head_dim); /* inverse frequencies, original ones */
     }
     m->head = tsr__add_head(e, root, n->head, m->embed, config->tie_embeddings ? NULL : table);
@@ -405,7 +405,7 @@ tsr_status tsr_model_llama(struct tsr_engine *e, const struct tsr_llama_config *
     e->model->llama = &m->c;
     e->model->rope = config->rope;
     if (config->impl == TSR_IMPL_PLAIN)
-        (void)tsr__buffer_add(e, root,
+        (void)tsr__buffer_add(e, root, TSR_F32,
                               4 * config->max_positions * config->head_dim); /* complex angles */
     return e->status;
 }

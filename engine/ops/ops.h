@@ -61,6 +61,8 @@ struct tsr_tensor *tsr_op_attention(struct tsr_engine *engine, struct tsr_tensor
                                     struct tsr_tensor **weights);
 /* The result of attention in the order of tokens: a copy where a kernel leaves another order. */
 struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *engine, struct tsr_tensor *x);
+/* A copy of x in memory of its own; its gradient is the same tensor. */
+struct tsr_tensor *tsr_op_clone(struct tsr_engine *engine, struct tsr_tensor *x);
 /* The same elements under another shape: an operation of the graph that computes nothing. */
 struct tsr_tensor *tsr_op_view(struct tsr_engine *engine, struct tsr_tensor *x);
 /* Views of x (T, q + 2 kv): out[0] its first q columns, out[1] and out[2] the next kv each. q_last:

@@ -281,11 +281,14 @@ struct tsr_tensor *tsr__slice_heads(struct tsr_engine *e, struct tsr_tensor *x, 
     return y;
 }
 
+struct tsr_tensor *tsr_op_clone(struct tsr_engine *e, struct tsr_tensor *x)
+{
+    return tsr__op_unary(e, x, "clone", (tsr_dtype)x->dtype, tsr__backward_pass, TSR_SAVES_NOTHING);
+}
+
 struct tsr_tensor *tsr_op_contiguous(struct tsr_engine *e, struct tsr_tensor *x)
 {
-    if (!x || x->layout == TSR_LAYOUT_TOKENS)
-        return tsr_retain(x);
-    return tsr__op_unary(e, x, "clone", (tsr_dtype)x->dtype, tsr__backward_pass, TSR_SAVES_NOTHING);
+    return !x || x->layout == TSR_LAYOUT_TOKENS ? tsr_retain(x) : tsr_op_clone(e, x);
 }
 
 static struct tsr_tensor *padded_flash(struct tsr_engine *e, struct tsr_tensor *const qkv[3],

@@ -214,7 +214,8 @@ static void walk_reducer(struct tsr_state_walk *w, struct tsr_reducer *r)
     if (r->used_map)
         tsr__walk_storage(w, r->used_map);
     tsr__walk_event(w, &r->delayed_event);
-    tsr__walk_u64(w, r->holds_copies);
+    tsr__walk_u64(w, (uint64_t)r->has_run_backward << 2 | (uint64_t)r->holds_copies << 1 |
+                         r->skips_buffers);
     for (size_t i = 0; r->copied && i < w->engine->tree.n_modules; i++)
         tsr__walk_event(w, &r->copied[i]);
 }

@@ -44,7 +44,7 @@ static bool add_buffers(struct builder *b, struct tsr_module *m,
                         const struct tsr_traced_module *from)
 {
     for (size_t i = 0; i < from->n_buffers; i++)
-        if (!tsr__buffer_add(b->e, m, from->buffers[i].bytes))
+        if (!tsr__buffer_add(b->e, m, from->buffers[i].dtype, from->buffers[i].bytes))
             return false;
     return true;
 }

@@ -31,6 +31,7 @@ struct tsr_traced_place {
 
 struct tsr_traced_buffer {
     const char *name;
+    tsr_dtype dtype; /* TSR_U8 for those that the engine does not have, too */
     uint64_t bytes;
 };
 

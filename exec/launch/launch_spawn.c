@@ -226,12 +226,6 @@ static bool alike(const struct failure *a, const struct failure *b)
            (subject(a) == subject(b) && same_kind(a->line, b->line));
 }
 
-static bool one_begins_other(const char *a, const char *b)
-{
-    size_t length = strlen(a) < strlen(b) ? strlen(a) : strlen(b);
-    return memcmp(a, b, length) == 0;
-}
-
 /* Whether `line` has "tessera: rank 3 gave up: TEXT", and `own`, which rank 3 said itself, TEXT
  * with its name before it or without. Either may say more after it. */
 static bool repeats(const char *line, uint32_t rank, const char *own)

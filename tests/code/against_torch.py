@@ -62,7 +62,7 @@ TINY = {
         "fsdp1-keeps": {"api": "fsdp1", "reshard_after_forward": False, "wrap": [{"modules": ["model.layers.*"]}, {"modules": [""], "reshard_after_forward": True}]},
         "fsdp1-hybrid": {"api": "fsdp1", "mesh": {"replicate": 2, "shard": 4}, "precision": {"param": "none", "reduce": "none"}},
         "ddp": {"api": "ddp", "ddp": {"bucket_cap_mb": 0.5, "gradient_as_bucket_view": True}, "precision": {"param": "none", "reduce": "none"}},
-        "ddp-static": {"api": "ddp", "ddp": {"static_graph": True}, "accumulation": {"steps": 2, "mode": "no_reduce"}, "checkpoint": "full",
+        "ddp-static": {"api": "ddp", "ddp": {"static_graph": True}, "accumulation": {"steps": 2}, "checkpoint": "full",
                        "precision": {"param": "none", "reduce": "none"}},
         "gpt2": {"model": {"name": "gpt2.json", "implementation": "transformers"}, "wrap": "block_embed_head"},
         "tied": {"model": {"name": "tied.json", "implementation": "transformers"}, "wrap": "block"},

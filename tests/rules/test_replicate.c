@@ -116,6 +116,93 @@ static void initial_broadcast(void **state)
     rig_close(&r);
 }
 
+/* R206: up to 250 MiB travel in a flat buffer, of which two exist at a time. */
+static void broadcasts_are_coalesced(void **state)
+{
+    (void)state;
+    struct rig r;
+    uint32_t flat[3] = {0};
+    uint64_t carried = 0, bytes[3] = {0};
+    size_t n = 0;
+    char order[64] = "";
+    /* matrices of 58 and 77 MB, 0.88 GB of parameters: three chunks */
+    start_ddp(&r, (struct rig_setup){.shards = 2, .layers = 6, .width = 1200000}, NULL);
+    for (size_t i = RIG_FIND(&r, 0, .kind = TSR_BROADCAST) - 1; i < r.now.n_instrs; i++) {
+        const struct tsr_instr *instr = &r.now.instrs[i];
+        bool is_flat = instr->category == TSR_CAT_TEMP;
+        char word[3] = {0, 0, 0};
+        if (instr->kind == TSR_BROADCAST) {
+            assert_true(n == 3 || instr->bytes >= UINT64_C(250) << 20);
+            assert_int_equal(bytes[n - 1], instr->bytes);
+            carried += instr->bytes;
+            word[0] = 'b';
+        } else if (instr->kind == TSR_ALLOC && is_flat) {
+            assert_true(n < 3);
+            flat[n] = instr->buffer;
+            bytes[n++] = instr->bytes;
+            word[0] = '+';
+        } else if (instr->kind == TSR_FREE && is_flat) {
+            word[0] = '-';
+            word[1] = instr->buffer == flat[0] ? '0' : instr->buffer == flat[1] ? '1' : '2';
+        }
+        strcat(order, word);
+    }
+    assert_string_equal(order, "+b+b-0+b-1-2");
+    assert_int_equal(carried, 4 * (UINT64_C(1200000) * (16 + 6 * (1 + 12 + 12) + 1 + 16) + 6 * 12));
+    rig_close(&r);
+}
+
+/* R206: DistributedDataParallel broadcasts buffers before a forward, unless the one before it was
+ * not synced; replicate() gives it none. */
+static void buffers_are_broadcast(void **state)
+{
+    (void)state;
+    struct rig r;
+    for (int has = 0; has < 2; has++) {
+        const struct tsr_ddp_options o = {.broadcast_buffers = has};
+        rig_llama(&r, (struct rig_setup){.shards = 2, .micro = 3});
+        rig_ok(tsr_ddp(r.e, &o));
+        rig_start(&r);
+        for (unsigned i = 0; i < 2; i++) {
+            rig_begin(&r);
+            for (uint32_t m = 0; m < 3; m++) {
+                rig_ok(tsr_ddp_set_sync(r.e, m == 2));
+                rig_forward(&r, m);
+                rig_backward(&r, m);
+            }
+            rig_end(&r);
+            assert_int_equal(RIG_COUNT(&r, .kind = TSR_BROADCAST), has);
+        }
+        rig_close(&r);
+    }
+}
+
+/* R210: with find_unused the outputs are cloned in every forward, in a static graph until a
+ * backward has run. */
+static void outputs_are_cloned(void **state)
+{
+    (void)state;
+    static const struct {
+        struct tsr_ddp_options options;
+        size_t clones[2]; /* in the first two steps, of two micro-batches */
+    } cases[] = {{{.bucket_cap_mb = 1}, {0, 0}},
+                 {{.find_unused = true}, {2, 2}},
+                 {{.static_graph = true}, {1, 0}},
+                 {{.static_graph = true, .find_unused = true}, {1, 0}}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct rig r;
+        start_ddp(&r, (struct rig_setup){.shards = 2, .micro = 2}, &cases[i].options);
+        for (int step = 0; step < 2; step++) {
+            size_t n = 0;
+            rig_step(&r);
+            for (size_t k = 0; k < r.now.n_instrs; k++)
+                n += r.now.instrs[k].work && !strcmp(r.now.instrs[k].work->name, "clone");
+            assert_int_equal(n, cases[i].clones[step]);
+        }
+        rig_close(&r);
+    }
+}
+
 /* R208, R209: one bucket at first; then by the order in which gradients became ready. R207: with a
  * limit of 400 bytes out (512) closes alone, norm (32) and down (384) reach it together, ... */
 static void buckets_are_rebuilt(void **state)
@@ -326,6 +413,9 @@ int main(void)
         cmocka_unit_test(unsharded_between_forward_and_backward),
         cmocka_unit_test(refused_for_replicate),
         cmocka_unit_test(initial_broadcast),
+        cmocka_unit_test(broadcasts_are_coalesced),
+        cmocka_unit_test(buffers_are_broadcast),
+        cmocka_unit_test(outputs_are_cloned),
         cmocka_unit_test(buckets_are_rebuilt),
         cmocka_unit_test(limit_is_reached_not_passed),
         cmocka_unit_test(when_buckets_are_rebuilt),

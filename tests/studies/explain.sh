@@ -9,7 +9,9 @@ whole=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
 layers=32
 thorough || layers=8
 flagship=$tmp/flagship.yaml
-sed "s/names: hf}/names: hf, layers: $layers}/" "$whole" >"$flagship"
+# With segments of fixed sizes DDP's iterations go on differing by blocks that are split or not.
+sed -e "s/names: hf}/names: hf, layers: $layers}/" -e 's/^  ddp: {/&allocator.expandable_segments: true, /' "$whole" >"$flagship"
+grep -q '^  ddp: {allocator' "$flagship" || complain "$whole: no strategy ddp"
 
 # sum FILE SECTION LIST KEY: over the rows of a LIST of SECTION.
 sum() {

@@ -75,6 +75,29 @@ def deep():
     return net("ok", 6)
 
 
+class Outputs(nn.Module):
+    """Several outputs, one of them without a gradient, of more bytes than one of PyTorch's small blocks, and buffers of three
+    dtypes; one parameter is frozen, and the parameters are more than a buffer of a broadcast holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block("ok") for _ in range(2))
+        self.norm, self.head, self.table = nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, 8192), nn.Linear(8192, 8192)
+        self.register_buffer("scale", torch.ones(600_000))
+        self.register_buffer("mask", torch.ones(8192, dtype=torch.bool))
+        self.blocks[0].up.weight.requires_grad_(False)
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        x = self.head(self.norm(x))
+        return {"loss": (x * self.mask).pow(2).mean() + self.table(x[:8]).mean(), "logits": x, "seen": x.detach(), "text": "as it is"}
+
+
+def outputs(batch=128):
+    return Outputs(), {"x": torch.empty(batch, WIDTH)}, None
+
+
 class Attends(nn.Module):
     """Attention beside the blocks, which takes another path where key and value are one tensor."""
 

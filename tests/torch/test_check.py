@@ -24,16 +24,21 @@ BUILT_IN = {"plain": {}, "full": {"checkpoint": "full", "reshard_after_forward":
             "amsgrad": {"optimizer": {"amsgrad": True, "maximize": True}},
             "nesterov": {"optimizer": {"name": "sgd", "nesterov": True, "variant": "foreach"}},
             "offload": {"offload": "cpu_pinned", "clip": False, "wrap": "block_embed_head"}, "ddp": {"api": "ddp"},
+            "unused": {"api": "ddp", "ddp": {"find_unused": True}, "accumulation": {"steps": 2, "mode": "no_reduce"},
+                       "precision": {"param": "none", "reduce": "none"}},
+            "static": {"api": "ddp", "ddp": {"static_graph": True}, "accumulation": {"steps": 2}, "precision": {"param": "none", "reduce": "none"}},
             "older": {"api": "fsdp1"}, "compiled": {"dialect": "compile"}, "moments": {"optimizer": {"state": "bf16"}}}
 TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replicate", "optimizer": {"variant": "loop"}},
           # Several modules in one call: FSDP2 hooks the first one's inputs and the last one's outputs.
           "pairs": {"wrap": [{"modules": ["blocks.0", "blocks.1"], "group": True},
                              {"modules": ["blocks.2", "blocks.3"], "group": True}, {"modules": [""]}]},
           "ends": {"wrap": [{"modules": ["blocks.*"]}, {"modules": ["first", "head"], "group": True}, {"modules": [""]}]}}
-DDP = {"plain": {}, "view": {"ddp": {"gradient_as_bucket_view": True}}, "static": {"ddp": {"static_graph": True}},
-       "unused": {"ddp": {"find_unused": True}}, "cap": {"ddp": {"bucket_cap_mb": 0.02}}, "sums": {"precision": {"reduce": "f32"}},
+DDP = {"plain": {}, "view": {"ddp": {"gradient_as_bucket_view": True}}, "cap": {"ddp": {"bucket_cap_mb": 0.02}}, "sums": {"precision": {"reduce": "f32"}},
        "synced": {"accumulation": {"steps": 2}}, "clipped": {"accumulation": {"steps": 3, "mode": "no_reduce"}, "clip": True},
        "nesterov": {"optimizer": {"name": "sgd", "nesterov": True, "variant": "foreach"}}}
+# Options with which DDP clones the model's outputs: the trace is made with the option.
+CLONES = {"find_unused": {"plain": {}, "synced": {"accumulation": {"steps": 2}}, "clipped": {"accumulation": {"steps": 2, "mode": "no_reduce"}, "clip": True}},
+          "static_graph": {"plain": {}, "synced": {"accumulation": {"steps": 3}}}}
 # DDP's own mixed precision, of a model traced in bf16.
 MIXED = {"own": {"precision": {"param": "bf16", "reduce": "f32"}}, "halves": {"precision": {"param": "bf16", "reduce": "bf16"}},
          "small": {"ddp": {"bucket_cap_mb": 0.02}}, "clipped": {"clip": True, "ddp": {"bucket_cap_mb": 0.05}},
@@ -148,6 +153,33 @@ class Check(unittest.TestCase):
                     done = self.run_check(self.path("ddp", strategy + ".py"), model, "--experiment", self.path("ddp.yaml"))
                     self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
                     self.assertIn("iterations 0 and 1 are those predicted", done.stdout)
+
+    def test_ddp_clones_outputs_and_broadcasts(self):
+        for name in ("deep", "outputs"):
+            model = os.path.join(HERE, "models.py") + ":" + name
+            for option, strategies in {"none": {"plain": {}, "unsynced": {"accumulation": {"steps": 3, "mode": "no_reduce"}}}, **CLONES}.items():
+                tessera.trace(model, dtype="autocast-bf16", wrap=["root"], ddp=option).save(self.path("clones.trace"))
+                ddp = {option: True} if option != "none" else {}
+                self.write("clones.yaml", {"model": {"trace": "clones.trace"}, "cluster": "dgx-h100-1", "api": "ddp", "ddp": ddp,
+                                           "precision": {"param": "none", "reduce": "none"}, "strategies": strategies})
+                self.emit("clones")
+                for strategy in strategies:
+                    with self.subTest(f"{name} {option} {strategy}"):
+                        _, found = check.check(self.path("clones", strategy + ".py"), model, named=self.path("clones.yaml"))
+                        self.assertEqual(found, [])
+        for ddp, asked in (({}, ""), ({"find_unused": True}, "--ddp find_unused ")):   # beside a trace of static_graph
+            self.write("clones.yaml", {"model": {"trace": "clones.trace"}, "cluster": "dgx-h100-1", "api": "ddp", "ddp": ddp,
+                                       "precision": {"param": "none", "reduce": "none"}, "strategies": {"s": {}}})
+            with self.assertRaisesRegex(Refused, f"was traced with static_graph; allowed: that, or another trace .*--dtype autocast-bf16 {asked}-o"):
+                program.run(["compare", self.path("clones.yaml"), "--no-traces"])
+        self.write("clones.yaml", {"model": {"trace": "clones.trace"}, "cluster": "dgx-h100-1", "api": "ddp", "ddp": {"static_graph": True},
+                                   "precision": {"param": "none", "reduce": "none"}, "strategies": {"s": {"accumulation": {"steps": 2, "mode": "no_reduce"}}}})
+        with self.assertRaisesRegex(Refused, r"accumulation.mode: found no_reduce, under which .* \(ddp.static_graph\); allowed: reduce_each"):
+            program.run(["compare", self.path("clones.yaml"), "--no-traces"])
+        with self.assertRaisesRegex(Refused, "--wrap: found blocks.* beside --ddp find_unused; allowed: root"):
+            tessera.trace(os.path.join(HERE, "models.py") + ":deep", wrap=["blocks.*"], ddp="find_unused")
+        with self.assertRaisesRegex(Refused, "ddp: 'both'"):
+            tessera.trace(os.path.join(HERE, "models.py") + ":deep", ddp="both")
 
     def test_a_trace_whose_hooks_changed_the_run(self):
         """A strategy that the trace cannot say is refused with the command that can, whose trace is exact."""

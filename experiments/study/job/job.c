@@ -101,6 +101,18 @@ static tsr_status check_own_options(const struct tsr_job *job)
     return tsr_job_refuse_misfits(job, misfits, 3, " beside offload");
 }
 
+/* What DistributedDataParallel of PyTorch 2.11 stops at: the node behind the model's outputs asks
+ * for a reduction that no_sync() has switched off. */
+static tsr_status check_ddp(const struct tsr_job *job)
+{
+    const struct tsr_settings *s = job->settings;
+    bool stops = s->api == TSR_API_DDP && s->ddp_static_graph && s->accum_steps > 1 &&
+                 s->accum_mode != TSR_ACCUM_REDUCE_EACH;
+    const struct tsr_misfit misfits[] = {{TSR_K_ACCUMULATION_MODE, "reduce_each", stops}};
+    return tsr_job_refuse_misfits(
+        job, misfits, 1, ", under which DDP stops in its first backward (ddp.static_graph)");
+}
+
 /* The tensor-parallel dimension comes last: its ranks are neighbours. */
 static tsr_status add_tensor_parallel(struct tsr_job *job)
 {
@@ -244,6 +256,7 @@ static tsr_status open_job(struct tsr_job *job, enum tsr_job_needs needs)
     TSR_TRY(tsr_check_reads(job));
     TSR_TRY(tsr_job_drop_unread(job));
     TSR_TRY(check_own_options(job));
+    TSR_TRY(check_ddp(job));
     return tsr_job_check_step(job);
 }
 

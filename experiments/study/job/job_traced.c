@@ -191,6 +191,15 @@ static void put_output(FILE *f, const struct tsr_job *job)
     tsr__put_word(f, name);
 }
 
+/* What DDP does to the model's outputs under the strategy's options: the name of the option that a
+ * trace must have been made with; NULL: it leaves them alone. */
+static const char *clones_outputs(const struct tsr_settings *s)
+{
+    if (s->api != TSR_API_DDP)
+        return NULL;
+    return s->ddp_static_graph ? "static_graph" : s->ddp_find_unused ? "find_unused" : NULL;
+}
+
 static void put_dtype(FILE *f, const struct tsr_job *job)
 {
     const struct tsr_traced_file *t = job->model.trace;
@@ -202,6 +211,8 @@ static void put_dtype(FILE *f, const struct tsr_job *job)
     fprintf(f, " --dtype %s", dtype);
     if (job->settings->output != TSR_DTYPE_NONE)
         fprintf(f, " --output %s", torch_dtype((tsr_dtype)job->settings->output));
+    if (clones_outputs(job->settings))
+        fprintf(f, " --ddp %s", clones_outputs(job->settings));
 }
 
 /* Writes the whole command. Returns whether it runs in the current folder. */
@@ -321,6 +332,18 @@ static tsr_status refuse_variant(const struct tsr_job *job)
 
 /* ---- what the trace decided ------------------------------------------------------------------ */
 
+/* DDP clones the model's outputs with some options, which changes what lives how long behind it. */
+static tsr_status check_outputs(const struct tsr_job *job, const struct tsr_trace_variant *v)
+{
+    const struct tsr_settings *s = job->settings;
+    const char *wanted = clones_outputs(s), *has = v->ddp_outputs;
+    bool is_static = s->api == TSR_API_DDP && s->ddp_static_graph;
+    if (wanted == has || (wanted && has && !strcmp(wanted, has)))
+        return TSR_OK;
+    return refuse(job, is_static ? TSR_K_DDP_STATIC_GRAPH : TSR_K_DDP_FIND_UNUSED,
+                  wanted ? "true" : "false", has ? has : "outputs that are not cloned");
+}
+
 static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_trace_variant *v)
 {
     const struct tsr_settings *s = job->settings;
@@ -340,6 +363,7 @@ static tsr_status check_conditions(const struct tsr_job *job, const struct tsr_t
     if ((tsr_dtype)s->output != output)
         return refuse(job, TSR_K_PRECISION_OUTPUT, torch_dtype((tsr_dtype)s->output),
                       v->output_dtype ? v->output_dtype : "none");
+    TSR_TRY(check_outputs(job, v));
     const struct tsr_misfit misfits[] = {
         {TSR_K_PRECISION_CAST_INPUTS, v->cast_inputs ? "true" : "false",
          s->cast_inputs != v->cast_inputs},

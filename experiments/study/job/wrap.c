@@ -142,7 +142,8 @@ static tsr_status apply_ddp(const struct tsr_job *job, struct tsr_engine *engine
     struct tsr_ddp_options options = {.bucket_cap_mb = s->ddp_bucket_mb,
                                       .find_unused = s->ddp_find_unused,
                                       .static_graph = s->ddp_static_graph,
-                                      .gradient_as_bucket_view = s->ddp_view};
+                                      .gradient_as_bucket_view = s->ddp_view,
+                                      .broadcast_buffers = true};
     options.mp.param = (tsr_dtype)s->param;
     options.mp.reduce = (tsr_dtype)s->reduce;
     options.mp.output = (tsr_dtype)s->output;

@@ -19,6 +19,8 @@ struct tsr_trace_variant {
     uint64_t batch, seq;           /* seq 0: the model has none */
     uint64_t tokens;               /* per micro-batch and rank: what throughput counts */
     const char *param_dtype, *output_dtype, *autocast; /* as torch names them; NULL: none */
+    const char *
+        ddp_outputs; /* "find_unused", "static_graph": cloned as by DDP with this option; or NULL */
     bool cast_inputs;
     bool *checkpointed, *hooked, *needs, *cast_at; /* by module; cast_at: in `casts` */
     const char **cannot; /* by module: why it cannot be a group of its own; NULL: it can */

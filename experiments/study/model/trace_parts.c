@@ -109,6 +109,9 @@ static tsr_status read_buffer(const struct tsr__trace_at *at, const json_t *item
     out->bytes = tsr__torch_dtype_bytes(dtype);
     if (out->bytes == 0)
         return tsr__trace_wrong(at, item, "a dtype of torch");
+    out->dtype = tsr_dtype_parse(dtype);
+    if (out->dtype == TSR_DTYPE_NONE)
+        out->dtype = TSR_U8;
     for (int k = 0; k < n_dims; k++)
         if (!tsr_mul_u64(out->bytes, dims[k], &out->bytes) || out->bytes > MOST_BYTES)
             return tsr__trace_wrong(at, item, "up to 2^53 bytes");

@@ -165,7 +165,16 @@ static tsr_status read_output_dtype(const struct tsr__trace_at *at, const json_t
     return tsr_dtype_parse(*out) == TSR_DTYPE_NONE ? tsr__trace_wrong(at, value, allowed) : TSR_OK;
 }
 
-/* Groups and output_dtype came later than the others: a file may lack them. */
+static tsr_status read_ddp_outputs(const struct tsr__trace_at *at, const json_t *value,
+                                   const char **out)
+{
+    TSR_TRY(tsr__trace_text(at, value, false, out));
+    return !strcmp(*out, "find_unused") || !strcmp(*out, "static_graph")
+               ? TSR_OK
+               : tsr__trace_wrong(at, value, "find_unused or static_graph");
+}
+
+/* These came later than the other conditions: a file may lack them. */
 static tsr_status read_later(const struct tsr__trace_at *conditions, struct tsr_trace_variant *out)
 {
     struct tsr__trace_at at = *conditions;
@@ -174,6 +183,10 @@ static tsr_status read_later(const struct tsr__trace_at *conditions, struct tsr_
     at.list = "output_dtype of variants";
     if (dtype)
         TSR_TRY(read_output_dtype(&at, dtype, &out->output_dtype));
+    const json_t *outputs = json_object_get(at.value, "ddp_outputs");
+    at.list = "ddp_outputs of variants";
+    if (outputs)
+        TSR_TRY(read_ddp_outputs(&at, outputs, &out->ddp_outputs));
     at.list = "groups of variants";
     return groups ? read_groups(&at, groups, out) : TSR_OK;
 }
@@ -181,10 +194,11 @@ static tsr_status read_later(const struct tsr__trace_at *conditions, struct tsr_
 static tsr_status read_conditions(const struct tsr__trace_at *variant,
                                   struct tsr_trace_variant *out)
 {
-    static const char *const keys[] = {"param_dtype",   "cast_inputs", "autocast", "checkpointed",
-                                       "sdpa",          "train",       "hooked",   "casts",
-                                       "readbacks",     "routing",     "?cannot",  "?needs",
-                                       "?output_dtype", "?groups",     NULL};
+    static const char *const keys[] = {
+        "param_dtype",   "cast_inputs", "autocast",     "checkpointed",
+        "sdpa",          "train",       "hooked",       "casts",
+        "readbacks",     "routing",     "?cannot",      "?needs",
+        "?output_dtype", "?groups",     "?ddp_outputs", NULL};
     struct tsr__trace_at at = *variant;
     at.value = json_object_get(variant->value, "conditions");
     TSR_TRY(tsr__trace_keys(&at, keys));

@@ -34,6 +34,7 @@ def options():
     add.add_argument("-o", "--out", required=True, metavar="MODEL.trace")
     add.add_argument("--dtype", default="bf16", choices=api.DTYPES)
     add.add_argument("--output", default="none", choices=api.OUTPUTS, help="what wrapped modules cast their outputs to")
+    add.add_argument("--ddp", default="none", choices=api.DDP, help="clone the model's outputs, as DDP does with this option")
     add.add_argument("--batch", type=listed(int), metavar="N,...")
     add.add_argument("--seq", type=listed(int), metavar="N,...")
     add.add_argument("--checkpoint", type=listed(str), default=["none"], metavar="KIND,...",
@@ -96,7 +97,7 @@ def measure_command(arguments):
 def trace_command(arguments):
     made = api.trace(arguments.target, arguments.dtype, arguments.batch, arguments.seq,
                        arguments.checkpoint, arguments.blocks, arguments.sdpa, dict(arguments.readback),
-                       arguments.load_factor, arguments.wrap, arguments.output)
+                       arguments.load_factor, arguments.wrap, arguments.output, arguments.ddp)
     made.save(arguments.out)
     for v in made.content["variants"]:
         where = sorted({f"{made.content['modules'][m][0] or 'the model'}: {op} = {value}"

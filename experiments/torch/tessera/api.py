@@ -17,12 +17,13 @@ from .errors import Refused, TraceError, Unchecked
 
 DTYPES = ("bf16", "fp16", "fp32", "none", "autocast-bf16", "autocast-fp16")
 OUTPUTS = ("none", "bf16", "fp16", "fp32")
+DDP = ("none", "find_unused", "static_graph")
 CHECKPOINTS = ("none", "full", "every2", "selective")
 SDPA = ("flash", "efficient", "math")
 
 
 def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=None, sdpa="flash",
-          readbacks=None, load_factor=1.0, wrap=None, output="none"):
+          readbacks=None, load_factor=1.0, wrap=None, output="none", ddp="none"):
     """Traces `FILE.py:FUNCTION`, whose function returns (model, batch, loss function).
 
     dtype: what parameters are computed in (the policy's param_dtype), or autocast-bf16. none: no cast, each is
@@ -35,6 +36,8 @@ def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=
         the model alone; "norm+head": both in one call. A trace whose hooks change nothing serves every strategy that wraps some of them.
     load_factor: of the busiest expert where routing decides about shapes; 1.0 is balanced.
     output: what wrapped modules cast their outputs to (the policy's output_dtype): bf16, fp16, fp32 or none.
+    ddp: find_unused or static_graph, for strategies of DDP with this option: DDP then clones the model's outputs in every step,
+        or in the first; none for all others.
     """
     if not callable(getattr(target, "rpartition", None)):
         raise Refused("name the function that makes the model as 'FILE.py:FUNCTION': it runs in "
@@ -46,7 +49,7 @@ def trace(target, dtype="bf16", batch=None, seq=None, checkpoint="none", blocks=
                                                    for c in several(checkpoint)],
         "blocks": several(blocks) if blocks else None, "sdpa": one_of("sdpa", sdpa, SDPA),
         "readbacks": dict(readbacks or {}), "load_factor": load_factor,
-        "wrap": several(wrap) if wrap else None, "output": one_of("output", output, OUTPUTS),
+        "wrap": several(wrap) if wrap else None, "output": one_of("output", output, OUTPUTS), "ddp": one_of("ddp", ddp, DDP),
     }
     if not 1.0 <= load_factor <= 1024:
         raise Refused(f"load_factor: {load_factor} is not within 1.0 and 1024")

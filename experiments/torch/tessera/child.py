@@ -23,7 +23,7 @@ def source_of(request):
     return source.UserFile(
         request["target"], request["batch"], request["seq"], request["checkpoint"], request["blocks"],
         param_dtype=param, output_dtype=scenario.DTYPES.get(request["output"]), autocast=autocast, sdpa=request["sdpa"], readbacks=request["readbacks"],
-        load_factor=request["load_factor"], wrap=request["wrap"])
+        load_factor=request["load_factor"], wrap=request["wrap"], ddp=None if request["ddp"] == "none" else request["ddp"])
 
 
 def answer(request):

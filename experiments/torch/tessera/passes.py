@@ -16,7 +16,7 @@ import torch
 import torch.nn as nn
 import torch._dynamo  # imported late, inside a forward, it keeps frames and their tensors alive
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import CheckpointWrapper
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from . import device, model, pitfalls
 from .errors import Refused
@@ -156,8 +156,9 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     facts = {}
     try:
         with mode, shards:
-            for _ in range(ITERATIONS):
-                iteration(source, job, shells, mark, facts, running)
+            for i in range(ITERATIONS):
+                clones = source.ddp == "find_unused" or (source.ddp == "static_graph" and i == 0)
+                iteration(source, job, shells, mark, facts, running, cloned if clones else lambda output: output)
     except Exception as error:
         if not instrumented or isinstance(error, Refused):
             raise
@@ -206,7 +207,27 @@ def drawn():
     return random.getstate(), bytes(words), place
 
 
-def iteration(source, job, shells, mark, facts, running):
+class _Clones(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, *leaves):
+        ctx.set_materialize_grads(False)
+        return tuple(x.clone() if isinstance(x, torch.Tensor) else x for x in leaves)
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        return gradients
+
+
+def cloned(output):
+    """The model's outputs behind the node that DDP puts there (_DDPSink), which clones them; what needs no gradient is
+    cloned, too, and its clone is dropped."""
+    leaves, tree = tree_flatten(output)
+    clones = _Clones.apply(*leaves)
+    return tree_unflatten([x if isinstance(x, torch.Tensor) and x.grad_fn is None else clone
+                           for x, clone in zip(leaves, clones)], tree)
+
+
+def iteration(source, job, shells, mark, facts, running, behind):
     cast = contextlib.nullcontext
     if source.autocast:
         def cast():
@@ -221,7 +242,7 @@ def iteration(source, job, shells, mark, facts, running):
         p.grad = None
     mark("forward")
     with cast():
-        output = job.forward(shells, data)
+        output = behind(job.forward(shells, data))
     mark("loss")
     with cast():
         loss = job.loss(output, data)

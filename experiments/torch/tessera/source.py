@@ -65,6 +65,7 @@ def function(target):
 class Source:
     strict = True  # whether pitfalls at blocks end the trace
     wrap = None    # patterns of what strategies will wrap, where that was said
+    ddp = None     # "find_unused", "static_graph": the model's outputs are cloned as DDP does with this option
 
     def __init__(self, param_dtype=None, cast_inputs=True, output_dtype=None, autocast=None, sdpa="flash", read_bool=None,
                  readbacks=None, load_factor=1.0, name=""):
@@ -82,11 +83,13 @@ class UserFile(Source):
     """`FILE.py:FUNCTION`; the function returns a model, a batch and a loss function of (output, batch).
     It may take `batch` and `seq`."""
 
-    def __init__(self, target, batches, seqs, checkpoints, blocks=None, wrap=None, **options):
+    def __init__(self, target, batches, seqs, checkpoints, blocks=None, wrap=None, ddp=None, **options):
         super().__init__(name=os.path.basename(target), **options)
         self.make = function(target)
         self.batches, self.seqs, self.checkpoints = batches or [None], seqs or [None], checkpoints
-        self.blocks, self.wrap = blocks, wrap
+        if ddp and wrap not in (None, ["root"]):
+            raise Refused(f"--wrap: found {wrap[0]} beside --ddp {ddp}; allowed: root, as DDP wraps the whole model")
+        self.blocks, self.wrap, self.ddp = blocks, ["root"] if ddp else wrap, ddp
 
     def asked(self):
         """What a command that traces the model again must know: whether the function takes the sizes, and options."""

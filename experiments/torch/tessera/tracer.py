@@ -213,6 +213,7 @@ def conditions(source, plain, seen):
     return {"param_dtype": name(source.param_dtype), "cast_inputs": source.cast_inputs,
             "autocast": name(source.autocast), "checkpointed": plain["checkpointed"], "sdpa": source.sdpa,
             **({"output_dtype": name(source.output_dtype)} if source.output_dtype else {}),
+            **({"ddp_outputs": source.ddp} if source.ddp else {}),
             **({"groups": plain["groups"]} if plain["groups"] else {}), "train": plain["train"], "hooked": plain["hooked"], "casts": seen["casts"],
             "cannot": sorted([i, printable(reason)] for i, reason in seen["cannot"].items()),
             "readbacks": sorted(map(list, reads)),
