@@ -385,10 +385,10 @@ static size_t first_give(const struct tsr__gives *g, uint32_t step)
 
 /* ---- parts of a step ------------------------------------------------------------------------- */
 
-/* Which of the two iterations: the first micro-batch of all is the first one. */
+/* Which of the lists: the first micro-batch of all plays the first one. */
 static int which(const struct tsr_traced *t, uint32_t micro)
 {
-    return t->is_warm || micro > 0;
+    return (int)tsr_min_u64((uint64_t)t->played + micro, t->steady);
 }
 
 static void play_segment(struct tsr_engine *e, int list, uint32_t at)
@@ -483,7 +483,7 @@ void tsr__traced_end(struct tsr_engine *e, uint32_t n_micro)
         return;
     tsr__drop_batches(&e->traced->instances, e);
     tsr__drop_given(&e->traced->instances);
-    e->traced->is_warm = true;
+    e->traced->played = (uint32_t)which(e->traced, n_micro);
 }
 
 /* ---- the state between steps ----------------------------------------------------------------- */
@@ -491,7 +491,7 @@ void tsr__traced_end(struct tsr_engine *e, uint32_t n_micro)
 void tsr__walk_traced(struct tsr_state_walk *w, const struct tsr_traced *t)
 {
     tsr__walk_u64(w, t->model->hash);
-    tsr__walk_u64(w, t->is_warm);
+    tsr__walk_u64(w, t->played);
     for (size_t c = 0; c < t->instances.n_classes; c++)
         for (struct tsr__instance *i = t->instances.latest[c]; i; i = i->older) {
             tsr__walk_u64(w, (uint64_t)c << 32 | i->n_used);

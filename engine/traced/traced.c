@@ -78,6 +78,7 @@ static tsr_status build(struct tsr_engine *e, struct tsr_traced *t)
     const struct tsr_traced_model *m = t->model;
     bool recorded = e->config.instrumented && m->instrumented[0].n > 0;
     memcpy(t->lists, recorded ? m->instrumented : m->plain, sizeof t->lists);
+    t->steady = t->lists[2].n ? 2 : 1;
     t->modules = tsr_arena_alloc(&e->arena, (m->n_modules + 1) * sizeof(struct tsr_module *));
     t->params = tsr_arena_alloc(&e->arena, (m->n_params + 1) * sizeof(struct tsr_param *));
     t->owners = tsr_arena_alloc(&e->arena, (m->n_params + 1) * sizeof(struct tsr_module *));

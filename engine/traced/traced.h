@@ -106,10 +106,10 @@ void tsr__sums_fini(struct tsr__sums *sums);
 void tsr__gives_sort(struct tsr__gives *gives);
 bool tsr__gives_push(struct tsr__gives *gives, struct tsr_arena *arena, struct tsr__give give);
 
-/* Checks the model and fills gives[0] and [1] of the lists, in the arena; both may be NULL. */
+/* Checks the model and fills `gives` of the lists, in the arena; gives may be NULL. */
 tsr_status tsr__traced_resolve(const struct tsr_traced_model *model,
-                               const struct tsr_traced_steps lists[2], struct tsr_arena *arena,
-                               struct tsr__gives gives[2]);
+                               const struct tsr_traced_steps lists[TSR_TRACED_LISTS],
+                               struct tsr_arena *arena, struct tsr__gives gives[TSR_TRACED_LISTS]);
 
 /* ---- the player ------------------------------------------------------------------------------ */
 
@@ -122,15 +122,16 @@ struct tsr_traced {
     struct tsr_param **params;
     struct tsr_module **owners; /* by parameter: the module that has it first */
     struct tsr_work *works;     /* by op */
-    struct tsr_traced_steps lists[2];
-    struct tsr__gives gives[2];
+    struct tsr_traced_steps lists[TSR_TRACED_LISTS];
+    struct tsr__gives gives[TSR_TRACED_LISTS];
     struct tsr__instances instances;
     struct tsr_storage **fresh; /* allocated since the latest kernel; borrowed */
     size_t n_fresh, cap_fresh;
     struct tsr_module *stack[TSR__TRACED_NESTING]; /* that run, or whose backward does */
     size_t depth;
-    bool is_warm;  /* a step has ended: the steady iteration comes */
-    bool finished; /* callbacks of the running backward have run */
+    uint32_t steady; /* index of the last list, which is played again and again */
+    uint32_t played; /* micro-batches of steps that have ended, at most `steady` */
+    bool finished;   /* callbacks of the running backward have run */
 };
 
 /* traced_ops.c. A kernel as the cost model knows it; its name is the arena's. */

@@ -376,17 +376,18 @@ static tsr_status go_through_list(struct walker *w)
 }
 
 tsr_status tsr__traced_resolve(const struct tsr_traced_model *m,
-                               const struct tsr_traced_steps lists[2], struct tsr_arena *arena,
-                               struct tsr__gives gives[2])
+                               const struct tsr_traced_steps lists[TSR_TRACED_LISTS],
+                               struct tsr_arena *arena, struct tsr__gives gives[TSR_TRACED_LISTS])
 {
     struct walker w = {.m = m, .arena = arena};
     if (!tsr__instances_init(&w.instances, arena, m->n_segments))
         return tsr_no_memory(NULL);
-    for (int i = 0; i < 3; i++) {
-        int k = i < 2 ? i : 1;
-        w.list = &lists[k];
-        w.gives = gives && i < 2 ? &gives[k] : NULL;
-        if (i < 2)
+    /* the last list twice, since what it leaves must be what it needs */
+    for (int i = 0; i <= TSR_TRACED_LISTS; i++) {
+        int k = i < TSR_TRACED_LISTS ? i : TSR_TRACED_LISTS - 1;
+        w.list = &lists[k == 2 && !lists[2].n ? 1 : k];
+        w.gives = gives && i < TSR_TRACED_LISTS ? &gives[k] : NULL;
+        if (i < TSR_TRACED_LISTS)
             TSR_TRY(check_marks(m, w.list));
         TSR_TRY(go_through_list(&w));
     }

@@ -116,6 +116,8 @@ struct tsr_traced_steps {
     const struct tsr_traced_step *steps;
 };
 
+enum { TSR_TRACED_LISTS = 3 };
+
 struct tsr_traced_model {
     uint64_t hash; /* of the file: part of what every kernel's program is */
     size_t n_modules, n_params, n_ops, n_segments;
@@ -123,11 +125,13 @@ struct tsr_traced_model {
     const struct tsr_traced_param *params;
     const struct tsr_traced_op *ops;
     const struct tsr_traced_segment *segments;
-    /* The first iteration, and every other one. */
-    struct tsr_traced_steps plain[2];
+    /* The first iteration, the second, and every later one; the last may be empty: as the second.
+     * It differs where a model keeps tensors from step to step that the second one frees under
+     * other names than its own. */
+    struct tsr_traced_steps plain[TSR_TRACED_LISTS];
     /* The same while every operation was recorded (tsr_engine_config.instrumented); n 0: as plain.
      */
-    struct tsr_traced_steps instrumented[2];
+    struct tsr_traced_steps instrumented[TSR_TRACED_LISTS];
     tsr_dtype compute;      /* that parameters are cast to by wrappers; NONE: not cast */
     const bool *hooked;     /* by module: it has marks */
     const bool *casts;      /* by module: its hooks cast its inputs; NULL: none does */

@@ -98,6 +98,45 @@ def outputs(batch=128):
     return Outputs(), {"x": torch.empty(batch, WIDTH)}, None
 
 
+class Keeps(nn.Module):
+    """Keeps a tensor from step to step; its first step allocates otherwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks = nn.ModuleList(Block("ok") for _ in range(3))
+        self.kept = [None] * 3
+
+    def forward(self, x):
+        for i, block in enumerate(self.blocks):
+            x = block(x) if self.kept[i] is None else block(x) + self.kept[i].mean(0)
+            self.kept[i] = x.detach().clone()
+        return x
+
+
+def keeps():
+    return Keeps(), {"x": torch.empty(80, WIDTH)}, loss
+
+
+class Counts(nn.Module):
+    """Reads values of the device in a list of tensors, which no operator shows."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, lengths):
+        most = torch.tensor([row.max() + 1 for row in lengths], device=x.device)
+        return self.first(x[:int(most[1])])
+
+
+def counts():
+    return Counts(), {"x": torch.empty(8, WIDTH), "lengths": torch.tensor([[1, 3], [2, 5]], device="cpu")}, loss
+
+
+def counts_data():
+    return Counts(), {"x": torch.empty(8, WIDTH), "lengths": torch.empty(2, 2)}, loss
+
+
 class Attends(nn.Module):
     """Attention beside the blocks, which takes another path where key and value are one tensor."""
 

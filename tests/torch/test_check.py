@@ -181,6 +181,22 @@ class Check(unittest.TestCase):
         with self.assertRaisesRegex(Refused, "ddp: 'both'"):
             tessera.trace(os.path.join(HERE, "models.py") + ":deep", ddp="both")
 
+    def test_what_is_kept_from_step_to_step_and_read_in_lists(self):
+        for name, lists, wrap in (("keeps", 3, "block"), ("counts", 2, "root")):
+            model = os.path.join(HERE, "models.py") + ":" + name
+            trace = tessera.trace(model)
+            self.assertEqual(len(trace.content["variants"][0]["iterations"]), lists)
+            trace.save(self.path("kept.trace"))
+            self.write("kept.yaml", {"model": {"trace": "kept.trace"}, "cluster": "dgx-h100-1", "wrap": wrap,
+                                     "strategies": {"plain": {}, "twice": {"accumulation": {"steps": 2}}, "thrice": {"accumulation": {"steps": 3}}}})
+            self.emit("kept")
+            for strategy in ("plain", "twice", "thrice"):
+                with self.subTest(f"{name} {strategy}"):
+                    _, found = check.check(self.path("kept", strategy + ".py"), model, named=self.path("kept.yaml"))
+                    self.assertEqual(found, [])
+        with self.assertRaisesRegex(Refused, "torch.tensor of torch.bfloat16 .* give it with --readback 'the model:torch.tensor=VALUE'"):
+            tessera.trace(os.path.join(HERE, "models.py") + ":counts_data", readbacks={"the model:aten._local_scalar_dense.default": 3})
+
     def test_a_trace_whose_hooks_changed_the_run(self):
         """A strategy that the trace cannot say is refused with the command that can, whose trace is exact."""
         model = os.path.join(HERE, "models.py") + ":pairs"

@@ -27,7 +27,7 @@ struct tsr_trace_variant {
     size_t n_casts;
     const uint32_t *groups; /* as in tsr_traced_model */
     const struct tsr_trace_cast *casts;
-    struct tsr_traced_steps plain[2], instrumented[2];
+    struct tsr_traced_steps plain[TSR_TRACED_LISTS], instrumented[TSR_TRACED_LISTS];
 };
 
 /* An option of `python -m tessera trace` that the trace was made with, other than sizes,

@@ -59,13 +59,13 @@ static tsr_status read_steps(const struct tsr__trace_at *at, const json_t *list,
 }
 
 static tsr_status read_iterations(const struct tsr__trace_at *at, const char *key,
-                                  struct tsr_traced_steps out[2])
+                                  struct tsr_traced_steps out[TSR_TRACED_LISTS])
 {
     const json_t *lists = json_object_get(at->value, key);
     if (!lists)
         return TSR_OK;
-    TSR_TRY(tsr__trace_list_of(at, lists, 2, 2));
-    for (size_t i = 0; i < 2; i++)
+    TSR_TRY(tsr__trace_list_of(at, lists, 2, TSR_TRACED_LISTS));
+    for (size_t i = 0; i < json_array_size(lists); i++)
         TSR_TRY(read_steps(at, json_array_get(lists, i), &out[i]));
     return TSR_OK;
 }

@@ -43,6 +43,8 @@ CONFIGURATIONS = {
 }
 # Take image_sizes only for vision towers that their defaults do not have.
 WITHOUT_SIZES = ("llava", "aya_vision", "internvl", "qianfan_ocr")
+# Take several images a row.
+WITH_IMAGES = ("idefics2", "idefics3", "smolvlm")
 # Further arguments of forward, or other ones than are found by name.
 BATCHES = {
     "image/imagegpt": lambda config: {"input_ids": token_ids(config), "pixel_values": None},
@@ -176,6 +178,8 @@ def vision_batch(config, model, tokens):
             batch["pixel_values"] = torch.zeros(ROWS * 64, channels * frames * patch * patch)
         else:
             batch["pixel_values"] = images(config).to("cpu")
+            if model.config.model_type in WITH_IMAGES:
+                batch["pixel_values"] = batch["pixel_values"].unsqueeze(1)
         if "image_sizes" in known and model.config.model_type not in WITHOUT_SIZES:
             batch["image_sizes"] = torch.tensor([list(batch["pixel_values"].shape[-2:])] * ROWS)
         if "mm_token_type_ids" in known or "token_type_ids" in known:

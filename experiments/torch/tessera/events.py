@@ -19,6 +19,13 @@ class Step:
     def marker(self):
         return self.kind, self.module, self.extra
 
+    def renamed(self, names):
+        """The same with other numbers of storages."""
+        at = {ALLOC: 1, FREE: 1, GRADIENT: 2}
+        step = Step(self.kind, self.module, self.extra)
+        step.events = [(*e[:at[e[0]]], names[e[at[e[0]]]], *e[at[e[0]] + 1:]) if e[0] in at else e for e in self.events]
+        return step
+
 
 def steps(result):
     """The iterations of a run, each a list of steps."""

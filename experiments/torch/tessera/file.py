@@ -19,10 +19,17 @@ class Writer:
         self._class_of = {}   # list of allocations -> class
 
     def steps(self, iterations):
-        """The step lists of one run; its iterations share their storages."""
+        """The step lists of one run; its iterations share their storages. The last list is what every later step plays. Where the
+        model keeps tensors from step to step, that step may have other names for those that it frees than the one before it had:
+        then it is a third list."""
         instances = _Instances()
-        return [[[s.kind, s.module, s.extra, *self._segment(s.events, instances)] for s in steps]
-                for steps in iterations]
+        lists = [self._steps(steps, instances) for steps in iterations]
+        following = repeated(iterations)
+        again = self._steps(following, instances) if following else lists[-1]
+        return lists + [again] if played(again) != played(lists[-1]) else lists
+
+    def _steps(self, steps, instances):
+        return [[s.kind, s.module, s.extra, *self._segment(s.events, instances)] for s in steps]
 
     def _segment(self, events, instances):
         """The number of the segment that these events are an instance of, and the base."""
@@ -79,6 +86,39 @@ class _Instances:
             if storage not in self._freed:
                 self._alive.setdefault((kind, n), []).append(storage)
         self._freed.clear()
+
+
+def played(steps):
+    """What a reader plays: gradients and states are the strategy's."""
+    return [step for step in steps if step[0] not in ("zero_grad", "optimizer")]
+
+
+def repeated(iterations):
+    """The step after the last one, which does the same: it frees what that one leaves where that one freed what was left to it.
+    None: what is left differs, so that nothing can be said."""
+    places = [_places(steps) for steps in iterations]
+    freed = {e[1] for step in iterations[-1] for e in step.events if e[0] == FREE}
+    left, names = {}, {storage: -1 - storage for storage in places[-1]}   # storages of the next step have numbers of their own
+    for storage, place in places[-1].items():
+        if storage not in freed:
+            left.setdefault(place, []).append(storage)
+    for storage in sorted(freed - set(places[-1])):
+        place = next(found[storage] for found in places if storage in found)
+        if not left.get(place):
+            return None
+        names[storage] = left[place].pop(0)
+    return [step.renamed(names) for step in iterations[-1]]
+
+
+def _places(steps):
+    """storage -> the parameter that it is the gradient of, or where a step allocates it: the marker, which of its kind that is,
+    size and stream."""
+    found, markers = {}, {}
+    for step in steps:
+        markers[step.marker()] = markers.get(step.marker(), 0) + 1
+        found |= {e[1]: (step.kind, step.module, markers[step.marker()], e[2], e[3]) for e in step.events if e[0] == ALLOC}
+        found |= {e[2]: ("gradient", e[1]) for e in step.events if e[0] == GRADIENT and e[2] in found}
+    return found
 
 
 def content(made_by, model, tables, writer, variants):

@@ -1,13 +1,16 @@
 """The instrumented pass: operators with shapes, FLOPs and bytes, and what the host reads back."""
 
+import contextlib
+import functools
 import math
 import mmap
 import re
 import shlex
 import struct
+from unittest import mock
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
@@ -246,9 +249,11 @@ class Operators(TorchDispatchMode):
         self.module = module              # () -> index of the innermost module that runs
         self.given = given                # (module, operator, is a Boolean) -> bytes, or None
         self.reads, self.routed = [], False
+        self.unanswered = 0               # as the device counted when the last operator ended
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        self._look_between(func)
         foreseen = self._foresee(func, args, kwargs)
         for value in foreseen:
             self.device.answer(value)
@@ -280,7 +285,49 @@ class Operators(TorchDispatchMode):
         if torch.Tag.nondeterministic_seeded in func.tags and any(x.device.type == "cpu" for x in tensors(output)):
             self.module.drew.add(self.module())
         self._write(func, args, kwargs, output, before, after)
+        self.unanswered = self.device.unanswered()
         return output
+
+    def _look_between(self, func):
+        """What was read since the last operator, by something that is none, got zeros."""
+        missed = self.device.unanswered() - self.unanswered
+        if missed and not self.given.zeros:
+            raise Refused(f"{self.module.name()}: before {func} a value is read from the device by something that is no "
+                          "operator: read it with .item() or .tolist()")
+        self.reads += [(self.module(), "between operators", b"\0")] * missed
+
+    def reads_list(self, name, values):
+        """torch.tensor() reads each tensor of the device in a list, which no operator shows."""
+        with _disable_current_modes():   # this mode sees what the model does
+            for x in tree_leaves(values):
+                if isinstance(x, torch.Tensor) and x.is_cuda:
+                    value = self.shadows.get(x)
+                    value = raw(value) if value is not None else self.given(self.module(), name, x.dtype == torch.bool)
+                    if value is None:
+                        self._ask(name, [x])
+                        value = b"\0"
+                    self.routed = self.routed or self.shadows.is_chosen(x)
+                    self.device.answer(value)
+                    self.reads.append((self.module(), name, value))
+
+    @contextlib.contextmanager
+    def watch_lists(self):
+        with contextlib.ExitStack() as stack:
+            for place, name in ((torch, "tensor"), (torch, "as_tensor"), (torch, "asarray"), (torch.Tensor, "new_tensor")):
+                stack.enter_context(mock.patch.object(place, name, self._watched(place, name)))
+            yield
+
+    def _watched(self, place, name):
+        made = getattr(place, name)
+
+        @functools.wraps(made)
+        def watched(*args, **kwargs):
+            given = args[0 if place is torch else 1:]
+            values = given[0] if given else kwargs.get("data", kwargs.get("obj"))
+            if isinstance(values, (list, tuple)):
+                self.reads_list(f"torch.{name}", values)
+            return made(*args, **kwargs)
+        return watched
 
     def _foresee(self, func, args, kwargs):
         try:

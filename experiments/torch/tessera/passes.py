@@ -155,7 +155,7 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     gc.disable()
     facts = {}
     try:
-        with mode, shards:
+        with mode, shards, mode.watch_lists() if instrumented else mode:
             for i in range(ITERATIONS):
                 clones = source.ddp == "find_unused" or (source.ddp == "static_graph" and i == 0)
                 iteration(source, job, shells, mark, facts, running, cloned if clones else lambda output: output)
