@@ -25,8 +25,12 @@ class Writer:
         instances = _Instances()
         lists = [self._steps(steps, instances) for steps in iterations]
         following = repeated(iterations)
+        before = dict(self.ops), dict(self.segments), list(self.classes), dict(self._class_of)
         again = self._steps(following, instances) if following else lists[-1]
-        return lists + [again] if played(again) != played(lists[-1]) else lists
+        if played(again) != played(lists[-1]):
+            return lists + [again]
+        self.ops, self.segments, self.classes, self._class_of = before   # nothing needs its segments
+        return lists
 
     def _steps(self, steps, instances):
         return [[s.kind, s.module, s.extra, *self._segment(s.events, instances)] for s in steps]
