@@ -52,22 +52,30 @@ comes_back() {
     done
     rm -rf "$tmp/back"
 }
+ours() { # how many processes have our environment
+    local -a all=(/proc/[0-9]*/environ) # listed before grep and wc begin, which have it, too
+    grep -lz "^TESSERA_GPU_DIR=$tmp/gpu$" "${all[@]}" 2>/dev/null | wc -l
+}
 nothing_is_left() {
     checks=$((checks + 1))
     for _ in $(seq 150); do
-        left=$(grep -lz "^TESSERA_GPU_DIR=$tmp/gpu$" /proc/[0-9]*/environ 2>/dev/null | wc -l)
+        left=$(ours)
         [ "$left" -gt "$here" ] || [ -n "$(ls -A "$TMPDIR")" ] || return
         sleep 0.2
     done
     complain "still there: $left processes, files '$(ls -A "$TMPDIR")'"
 }
-here=$(grep -lz "^TESSERA_GPU_DIR=$tmp/gpu$" /proc/[0-9]*/environ 2>/dev/null | wc -l)
+here=$(ours)
 
 stage 2
 stage 2 4 "$tmp/back"
 has "$err" '1|2|3 OUT'
 stage 2 1
 stage 2 1 "$tmp/back" --seconds soon
+stage 2 1 "$tmp/back" --seconds 0
+stage 2 1 "$tmp/back" --every 08
+stage 1 1 /proc/sys
+has "$err" 'no file can be written there'
 [ ! -e "$tmp/back" ] || complain "a command that was refused left something"
 
 # No driver: it says so at once, and that is what comes back. The real program says it, too, where there is one.
@@ -87,24 +95,35 @@ for program in "$TESSERA_STANDIN" "${TSR_BUILD_DIR:-}/tessera-cuda"; do
 done
 ln -sf "$TESSERA_STANDIN" "$tmp/gpu/tessera-cuda"
 
-# All is well; then a test of kernels fails.
+# A pack without some of its tests, then with all of them; then a test of kernels fails.
 kernel loss 'echo fine'
+stage 1 1 "$tmp/back" --small
+has "$out" 'kernels-cudnn missing, kernels-matmul missing' 'first failure: kernels-cudnn: the pack has no gpu_test_kernels_cudnn' \
+    "next call: tests/gpu/first.sh 2 $tmp/back"
+comes_back first-1 steps.txt
+for name in cudnn matmul norms fused optimizer rows lists; do
+    kernel "$name" 'echo fine'
+done
 stage 0 1 "$tmp/back" --small
-has "$out" 'smoke passed, kernels-loss passed, bench-tiny-llama passed' 'first failure: none' "next call: tests/gpu/first.sh 3 $tmp/back"
+has "$out" 'smoke passed, kernels-cudnn passed' 'kernels-lists passed, bench-tiny-llama passed' 'first failure: none' "next call: tests/gpu/first.sh 3 $tmp/back"
 comes_back first-1 smoke.json kernels-loss.txt bench-tiny-llama.json bench-tiny-gpt2.md dmon.txt
 nothing_is_left
 
 # A command that is killed while a test hangs that hears no signal: what there was comes back, and nothing goes on.
 kernel loss 'echo "o->block is NULL"; trap "" TERM; setsid sleep 300 & while :; do sleep 1; done'
-"$first" 1 "$tmp/back" --small --every 1 >"$out" 2>"$err" </dev/null &
-for _ in $(seq 300); do
-    tar -tzf "$tmp/back/first-1.tar.gz" 2>/dev/null | grep -q kernels-loss && break
-    sleep 0.2
+for whom in '' -; do # the command, or all of its process group
+    set -m
+    "$first" 1 "$tmp/back" --small --every 1 >"$out" 2>"$err" </dev/null &
+    set +m
+    for _ in $(seq 300); do
+        tar -tzf "$tmp/back/first-1.tar.gz" 2>/dev/null | grep -q kernels-loss && break
+        sleep 0.2
+    done
+    kill -KILL -- "$whom$!"
+    wait $! 2>/dev/null
+    nothing_is_left
+    comes_back first-1 smoke.json kernels-loss.txt running.txt
 done
-kill -KILL $!
-wait $! 2>/dev/null
-nothing_is_left
-comes_back first-1 smoke.json kernels-loss.txt
 
 # One that is told to end says what it saw.
 kernel loss 'echo "[  ERROR   ] o->block"; echo "tessera: slow: 3 products in a plain kernel"; exit 1'
@@ -119,7 +138,7 @@ kill -TERM $!
 wait $!
 has "$out" 'kernels-loss failed' 'first failure: kernels-loss: status 1: [  ERROR   ] o->block' 'signs: memory of a test was refused' \
     'a way that is many times slower was taken or refused' \
-    'gpu_test_kernels_loss'
+    'kernels-optimizer interrupted' 'gpu_test_kernels_loss'
 comes_back first-1 advice.txt
 nothing_is_left
 finish

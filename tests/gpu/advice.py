@@ -2,7 +2,7 @@
 
     advice.py STAGE RESULTS OUT     RESULTS: the folder of first.sh's results
 """
-import glob, json, os, re, sys
+import glob, json, os, re, shlex, sys
 
 # What is found in the logs, and what it means: the first that fits a line is told. In the order of their weight.
 SIGNS = (
@@ -26,12 +26,18 @@ def load(path):
 
 
 def steps(results):
-    """Name and status of each step of first.sh, in order."""
-    try:
-        with open(os.path.join(results, "steps.txt")) as f:
-            return [tuple(line.split()) for line in f]
-    except OSError:
-        return []
+    """Name and status of each step of first.sh, in order; "interrupted": the command ended while it ran."""
+    found = []
+    for name, status in (("steps.txt", []), ("running.txt", ["interrupted"])):
+        try:
+            with open(os.path.join(results, name)) as f:
+                found += [tuple(line.split() + status) for line in f]
+        except OSError:
+            pass
+    return found
+
+
+WORDS = {"0": "passed", "not-run": "not run", "124": "late", "137": "late", "missing": "missing", "interrupted": "interrupted"}
 
 
 def card(parts):
@@ -61,6 +67,10 @@ def first_failure(results, done, parts):
         if bad:
             return f"{part['part']}: {bad['name']}: {bad['status']}: {' '.join(bad.get('reason', '').split())[-300:]}"
     for name, status in done:
+        if status == "missing":
+            return f"{name}: the pack has no gpu_test_{name.replace('-', '_')}"
+        if status == "interrupted":
+            return f"{name}: the command was ended while it ran"
         if status not in ("0", "not-run"):
             try:
                 with open(os.path.join(results, name + ".txt"), errors="replace") as f:
@@ -84,15 +94,16 @@ def signs(results):
 
 def next_call(stage, done, parts, out):
     """One command, from what was seen."""
+    out = shlex.quote(out)
     bad = [name for name, status in done if status != "0"]
-    kernels = next((n for n in bad if n.startswith("kernels-")), None)
+    kernels = next((n for n, status in done if n.startswith("kernels-") and status not in ("0", "missing", "interrupted", "not-run")), None)
     gpu = any(p.get("device") for p in parts) or any(c["status"] == "passed" for p in parts for c in p.get("checks", []) if c["name"] in ("gpu", "small"))
     if not gpu:
         return f"tests/gpu/first.sh {stage} {out}, on a machine with a GPU and its driver"
     if stage == "1" and kernels:
         return f". build-gpu/unpacked/env.sh; compute-sanitizer --kernel-regex kns=tsr_cuda build-gpu/unpacked/gpu_test_kernels_{kernels[8:]}"
     if stage == "1":
-        return f"tests/gpu/first.sh {'3' if 'bench-tiny-llama' not in bad else '2'} {out}"
+        return f"tests/gpu/first.sh {'2' if bad else '3'} {out}"
     if stage == "2" and bad:
         return f"tests/gpu/run.sh sanitize {out}; the failing check by hand, with --serial and with --graphs off, its words are in correct.log"
     if stage == "2":
@@ -104,7 +115,7 @@ def main():
     stage, results, out = sys.argv[1:]
     done = steps(results)
     parts = [p for p in (load(os.path.join(results, name + ".json")) for name, _ in done) if p.get("part")]
-    states = [f"{name} {'passed' if status == '0' else 'not run' if status == 'not-run' else 'late' if status in ('124', '137') else 'failed'}" for name, status in done]
+    states = [f"{name} {WORDS.get(status, 'failed')}" for name, status in done]
     print(f"card: {card(parts)}")
     print(f"seen: {', '.join(states) or 'nothing has run'}{'; ' if ratios(parts) else ''}{'; '.join(ratios(parts))}")
     print(f"first failure: {first_failure(results, done, parts) or 'none'}")

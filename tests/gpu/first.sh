@@ -34,9 +34,13 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-[[ $seconds =~ ^[0-9]+$ && $every =~ ^[0-9]+$ ]] || wrong "found --seconds '$seconds', --every '$every'"
+[[ $seconds =~ ^[1-9][0-9]*$ && $every =~ ^[1-9][0-9]*$ ]] || wrong "found --seconds '$seconds', --every '$every'"
 mkdir -p "$out" || exit 1
 out=$(cd "$out" && pwd)
+if ! (: >"$out/.first-$stage.new") 2>/dev/null; then
+    echo "first.sh: $out: no file can be written there, so nothing is run" >&2
+    exit 1
+fi
 results=$(mktemp -d "${TMPDIR:-/tmp}/tessera-first-XXXXXX") || exit 1
 
 # ---- one archive, and an end to all that was started -----------------------------------------------------------------
@@ -60,14 +64,23 @@ end_all() {
 archive() {
     tar -C "$results" -czf "$out/.first-$stage.new" . && mv "$out/.first-$stage.new" "$out/first-$stage.tar.gz"
 }
+# The last archive. Results that it cannot take stay where they are.
+hand_over() {
+    if archive; then
+        rm -rf "$results"
+    else
+        rm -f "$out/.first-$stage.new"
+        echo "first.sh: the results cannot be written to $out: they are in $results" >&2
+        return 1
+    fi
+}
 keep() { # PID of this script: renews the archive, and ends everything when the script is gone
     local turn=0
     trap '' TERM INT HUP
     while sleep 1; do
         if ! kill -0 "$1" 2>/dev/null; then
             end_all
-            archive
-            rm -rf "$results"
+            hand_over
             return
         fi
         turn=$((turn + 1))
@@ -75,16 +88,18 @@ keep() { # PID of this script: renews the archive, and ends everything when the 
     done
 }
 exec 3>&1
+# A process group of its own, so that a signal to this one's whole group leaves it.
+set -m
 keep $$ >/dev/null 2>&1 3>&- </dev/null &
 keeper=$!
+set +m
 finish() {
     trap '' TERM INT HUP
     kill -KILL "$keeper" 2>/dev/null
     wait "$keeper" 2>/dev/null
     end_all
     "$python" "$here/advice.py" "$stage" "$results" "$out" 2>&1 | tee "$results/advice.txt" >&3
-    archive
-    rm -rf "$results"
+    hand_over || exit 1
 }
 trap finish EXIT
 trap 'exit 1' TERM INT HUP
@@ -102,14 +117,17 @@ step() {
     [ "$most" -le "$(left)" ] || most=$(left)
     if [ "$most" -lt 5 ]; then
         echo "$name not-run" >>"$results/steps.txt"
+        failed=1
         return 1
     fi
+    echo "$name" >"$results/running.txt"
     timeout -k 10 "$most" "$@" >"$results/$name.txt" 2>&1 </dev/null &
     wait $!
     status=$?
     tail -n 12 "$results/$name.txt"
     echo "== $name: status $status"
     echo "$name $status" >>"$results/steps.txt"
+    rm -f "$results/running.txt"
     [ "$status" = 0 ] || failed=1
     return "$status"
 }
@@ -136,7 +154,12 @@ first() {
     [ ! -e "$program/env.sh" ] || . "$program/env.sh"
     export TSR_SOURCE_DIR=$top
     for test in cudnn matmul norms loss fused optimizer rows lists; do
-        [ ! -x "$program/gpu_test_kernels_$test" ] || step 40 "kernels-$test" "$program/gpu_test_kernels_$test"
+        if [ -x "$program/gpu_test_kernels_$test" ]; then
+            step 40 "kernels-$test" "$program/gpu_test_kernels_$test"
+        else # the pack lacks it
+            echo "kernels-$test missing" >>"$results/steps.txt"
+            failed=1
+        fi
     done
     bench 110 tiny-llama || tiny_alone "$program/tessera-cuda"
     bench 290 "$large"
