@@ -100,6 +100,12 @@ losses >"$tmp/narrow"
 cmp -s "$tmp/nccl" "$tmp/narrow" || complain "few addresses: other losses"
 gpus gpus=2
 
+# Norms of offloaded gradients are on the host, where NCCL is not.
+offloads=(run "$TSR_SOURCE_DIR/tests/exec/strategies.yaml" --strategy offload --on cuda --ranks 2)
+fails 2 "clip: found true beside offload, --on cuda with NCCL; allowed: false, --comm loopback" -- "${offloads[@]}" --set clip=true
+works "${offloads[@]}" --set clip=true --comm loopback
+works "${offloads[@]}" --set clip=false
+
 # The program without GPUs starts the one beside it.
 mkdir "$tmp/bin"
 cp "$without" "$tmp/bin/tessera"

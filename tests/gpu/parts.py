@@ -72,7 +72,7 @@ def smoke(part, args, scratch):
 # ---- correct -------------------------------------------------------------------------------------------------------
 
 def test_program(part, file):
-    """The recorded scenarios are 188 processes: all of them, and more time than a test of kernels."""
+    """Each recorded scenario is a process: all of them, and more time than a test of kernels."""
     golden = file.endswith("golden")
     _, text = part.command([file], 400 if golden else 200, env=dict(TSR_SOURCE_DIR=TOP, TESSERA=part.program, **(dict(TSR_THOROUGH="1") if golden else {})))
     return dict(tests=text.count("[       OK ]"), **(dict(as_recorded=text.count(": as recorded, ")) if golden else {}))

@@ -59,6 +59,7 @@ check("no card", blind["verdict"] == "unknown" and blind["left_to_allocator_byte
 check("bounds", row("bounds", "fsdp")["nccl_at_most_bytes"] > row("bounds", "fsdp")["nccl_bytes"] > 0)
 # cuDNN's sums of the queries' gradient: 4 bytes of 32 heads, 8192 words, 128 features.
 check("workspaces", all(r["run_workspace_bytes"] == 4 * 32 * 8192 * 128 for r in (fits, tight, full)))
+check("workspaces, deterministic", all(r["run_workspace_deterministic_bytes"] == 2 * 32 * 8192 * 8192 for r in (fits, tight, full)))
 # Rings and trees of 24 channels, NVLS of 8 members and 16 channels, the shared buffer of messages.
 check("at init", row("old", "fsdp")["nccl_bytes"] == (24 * 24 + 256 + 256) * MIB)
 P
@@ -75,6 +76,10 @@ works compare "$flagship" --only fsdp --set cluster=alps-gh200-64 --set world=8 
 has "$out" 'does not say how much of the card is usable'
 works compare "$flagship" --only fsdp --set cluster=dgx-b200-128 --set world=8 --set seq=512 --notes
 grep -q '| *>[0-9.]* |' "$out" || complain "the least of NCCL is not marked"
+
+# What a run of our own keeps beside it, of a job that it can train.
+works compare "$flagship" --only fsdp --set data.train=README.md
+has "$out" "keeps 0.12 GiB more for cuBLASLt and cuDNN, 4.00 with" "--deterministic"
 
 # Every command has the same verdict.
 works explain "$flagship" --strategy fsdp-reshard-4 --no-what-if --format json

@@ -278,14 +278,23 @@ static tsr_status check(const struct tsr_run_job *r)
 }
 
 /* The GPU's kernels in f64 are there to be compared with the host's, one by one. */
-static tsr_status check_on_gpus(const struct tsr_job *job)
+/* Clipping sums norms of offloaded gradients on the host, where NCCL does not reach: PyTorch has a
+ * second backend there (cpu:gloo), which this run has not. */
+static tsr_status check_on_gpus(const struct tsr_job *job, const struct tsr_args *args)
 {
-    if (job->settings->master != TSR_F64)
-        return TSR_OK;
-    return tsr_node_error(
-        tsr_job_at(job, TSR_K_PRECISION_MASTER),
-        "precision.master: found f64 with --on cuda; allowed: f32, bf16 or f16, or "
-        "--on host");
+    const struct tsr_settings *s = job->settings;
+    bool has_nccl =
+        !(args->comm && !strcmp(args->comm, "loopback")) && (job->world > 1 || args->force_nccl);
+    if (s->master == TSR_F64)
+        return tsr_node_error(
+            tsr_job_at(job, TSR_K_PRECISION_MASTER),
+            "precision.master: found f64 with --on cuda; allowed: f32, bf16 or f16, or "
+            "--on host");
+    if (s->offload != TSR_OFFLOAD_NONE && s->clip && has_nccl)
+        return tsr_node_error(tsr_job_at(job, TSR_K_CLIP),
+                              "clip: found true beside offload, --on cuda with NCCL; allowed: "
+                              "false, --comm loopback, or --on host");
+    return TSR_OK;
 }
 
 /* --ranks N and --nproc N are the key world; --async-save is the key save, where no --set gives it.
@@ -321,7 +330,7 @@ tsr_status tsr_run_job_open(const struct tsr_args *args, const struct tsr_gpu_op
     TSR_GOTO(failed, load(args, out));
     TSR_GOTO(failed, check(out));
     if (gpus)
-        TSR_GOTO(failed, check_on_gpus(&out->job));
+        TSR_GOTO(failed, check_on_gpus(&out->job, args));
     TSR_GOTO(failed, find_files(out));
     fill_in(out, args);
     TSR_GOTO(failed, tsr_schedule_check(&out->config.schedule));

@@ -83,8 +83,8 @@ struct tsr_row {
     uint64_t most_reserved;  /* over all sections that were emitted */
     uint64_t most_requested; /* by tensors at a time: no allocator needs less */
     /* `run --on cuda` keeps these beside, for cuBLASLt and cuDNN (struct tsr_workspaces); PyTorch
-     * does not, and no verdict counts them. */
-    uint64_t run_workspace_bytes;
+     * does not, and no verdict counts them; the second: with --deterministic. */
+    uint64_t run_workspace_bytes, run_workspace_deterministic_bytes;
     uint64_t needed;    /* most_reserved with what is known to lie outside the allocator */
     int fits;           /* enum tsr_fits: NO too where the host's memory is too small */
     struct tsr_fit fit; /* of the GPU alone, and what that rests on */

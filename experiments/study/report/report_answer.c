@@ -252,8 +252,11 @@ static void put_workspaces(FILE *out, const struct tsr_row *row)
 {
     if (!row->trains || row->measured || !row->run_workspace_bytes)
         return;
-    fprintf(out, "tessera run --on cuda keeps up to %.2f GiB more for cuBLASLt and cuDNN",
+    fprintf(out, "tessera run --on cuda keeps %.2f GiB more for cuBLASLt and cuDNN",
             (double)row->run_workspace_bytes / TSR__GIB);
+    if (row->run_workspace_deterministic_bytes != row->run_workspace_bytes)
+        fprintf(out, ", %.2f with --deterministic",
+                (double)row->run_workspace_deterministic_bytes / TSR__GIB);
     if (row->usable_bytes > 0 && row->needed <= row->usable_bytes &&
         row->needed + row->run_workspace_bytes > row->usable_bytes)
         fprintf(out, ", for which %s leaves no room", tsr_show(row->strategy).text);

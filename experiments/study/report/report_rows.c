@@ -138,6 +138,7 @@ static const struct column columns[] = {
     COLUMN("nccl_bytes", I64, nccl_bytes),
     COLUMN("nccl_at_most_bytes", U64, fit.nccl_at_most),
     COLUMN("run_workspace_bytes", U64, run_workspace_bytes),
+    COLUMN("run_workspace_deterministic_bytes", U64, run_workspace_deterministic_bytes),
     COLUMN("host_bytes", U64, host_bytes),
     COLUMN("pinned_bytes", U64, pinned_bytes),
     COLUMN("fits", TRISTATE, fits),

@@ -74,6 +74,7 @@ const struct tsr_member tsr_row_members[] = {
     ROW(nccl_bytes),
     ROW(most_reserved),
     ROW(run_workspace_bytes),
+    ROW(run_workspace_deterministic_bytes),
     ROW(most_requested),
     ROW(needed),
     WITHIN(fits, TSR_FITS_UNKNOWN, TSR_FITS_RETRIES),

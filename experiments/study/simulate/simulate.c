@@ -426,7 +426,7 @@ static tsr_status replay_class(const struct tsr_emission *emission,
 {
     struct tsr_memory *memory = NULL;
     struct tsr_host_level level = {0};
-    struct tsr_workspaces workspaces = {.bytes = 0};
+    struct tsr_workspaces workspaces[2] = {{.bytes = 0}}; /* the second: deterministic */
     TSR_TRY(tsr_memory_create(&memory));
     tsr_status status = TSR_OK;
     for (uint32_t i = 0; i < emission->n_iterations && status == TSR_OK; i++) {
@@ -438,9 +438,12 @@ static tsr_status replay_class(const struct tsr_emission *emission,
         if (status == TSR_OK)
             take_program(emission, i, &peak, &host, class->programs[i], row);
         for (size_t k = 0; k < class->programs[i]->n_instrs && status == TSR_OK; k++)
-            tsr_workspaces_take(&workspaces, &class->programs[i]->instrs[k], false);
+            for (int exact = 0; exact < 2; exact++)
+                tsr_workspaces_take(&workspaces[exact], &class->programs[i]->instrs[k], exact);
     }
-    row->run_workspace_bytes = tsr_max_u64(row->run_workspace_bytes, workspaces.bytes);
+    row->run_workspace_bytes = tsr_max_u64(row->run_workspace_bytes, workspaces[0].bytes);
+    row->run_workspace_deterministic_bytes =
+        tsr_max_u64(row->run_workspace_deterministic_bytes, workspaces[1].bytes);
     tsr_memory_destroy(memory);
     return status;
 }
