@@ -109,6 +109,18 @@ has "$out" 'smoke passed, kernels-cudnn passed' 'kernels-lists passed, bench-tin
 comes_back first-1 smoke.json kernels-loss.txt bench-tiny-llama.json bench-tiny-gpt2.md dmon.txt
 nothing_is_left
 
+# A job that fails runs again without graphs, one task at a time, and under memcheck, of our kernels alone.
+rm "$tmp/gpu/tessera-cuda"
+printf '#!/bin/sh\ncase "$*" in *--version*|*--graphs*|*--serial*) exec "%s" "$@" ;; *tiny-llama*) echo "an illegal memory access"; exit 1 ;; esac\nexec "%s" "$@"\n' \
+    "$TESSERA_STANDIN" "$TESSERA_STANDIN" >"$tmp/gpu/tessera-cuda"
+printf '#!/bin/sh\necho "$@" >"%s"\n' "$tmp/memcheck" >"$tmp/bin/compute-sanitizer"
+chmod +x "$tmp/gpu/tessera-cuda" "$tmp/bin/compute-sanitizer"
+stage 1 1 "$tmp/back" --small
+has "$out" 'bench-tiny-llama failed, tiny-no-graphs passed, tiny-serial passed, tiny-memcheck passed' "next call: tests/gpu/first.sh 2 $tmp/back"
+has "$tmp/memcheck" '--kernel-regex kns=tsr_cuda'
+comes_back first-1 tiny-serial.txt
+ln -sf "$TESSERA_STANDIN" "$tmp/gpu/tessera-cuda"
+
 # A command that is killed while a test hangs that hears no signal: what there was comes back, and nothing goes on.
 kernel loss 'echo "o->block is NULL"; trap "" TERM; setsid sleep 300 & while :; do sleep 1; done'
 for whom in '' -; do # the command, or all of its process group

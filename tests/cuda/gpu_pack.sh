@@ -32,6 +32,13 @@ has "$tmp/pack/MANIFEST" 'commit ' 'attention ' 'tessera-cuda' 'libjansson' 'env
 ends 2 "$pack" --form "$TSR_BUILD_DIR"
 has "$err" '--from'
 
+# Every test of kernels is one of those that pack.sh builds.
+checks=$((checks + 1))
+targets=$(cmake --build "$TSR_BUILD_DIR" --target help 2>/dev/null)
+for name in cudnn matmul norms loss fused optimizer rows lists; do
+    grep -q "gpu_test_kernels_$name" <<<"$targets" || complain "no target gpu_test_kernels_$name"
+done
+
 # Every library that is not CUDA's or the C library's is the packed one.
 export TESSERA_GPU_DIR=$tmp/pack
 ends 1 env PYTHONPATH= "$TSR_SOURCE_DIR/tests/gpu/run.sh" smoke "$tmp" --seconds 0

@@ -13,7 +13,7 @@
 #include "tests/standin/shim.h"
 #include "tests/standin/standin.h"
 
-enum { MIB = 1 << 20, ALL = 256 };
+enum { MIB = 1 << 20, ALL = 256, SMS = 7 };
 
 static void is_refused(void **state)
 {
@@ -61,6 +61,13 @@ static void kernels_run_on_it(void **state)
     int x = test_input(&t, 0, TSR_F32, 1000), y = test_output(&t, 1, TSR_F32, 1000);
     assert_int_equal(tsr_standin_space_of(t.operands[x].block, 1), TSR_STANDIN_PINNED);
     test_run(&t);
+    /* launches have the shape that they have in a run on this device */
+    const struct tsr_cuda_context *context = t.call.context;
+    int shared = 0;
+    assert_int_equal(cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0),
+                     cudaSuccess);
+    assert_int_equal(context->n_sms, SMS);
+    assert_int_equal(context->shared, shared);
     for (uint64_t i = 0; i < 1000; i++) {
         double v = test_get(&t, x, i);
         test_near(&t, y, i, v / (1 + exp(-v)), 2);
@@ -96,5 +103,8 @@ int main(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(is_refused), cmocka_unit_test(pieces),
                                        cmocka_unit_test(kernels_run_on_it),
                                        cmocka_unit_test(misaligned_words_end_the_process)};
+    struct tsr_standin_config config = tsr_standin_default();
+    config.sms = SMS;
+    tsr_standin_configure(&config);
     return cmocka_run_group_tests_name("CUDA: operands", tests, NULL, NULL);
 }
