@@ -59,6 +59,7 @@ struct tsr_cuda_graphs {
     size_t n_captured, cap_captured, n_events;
     struct tsr_cuda_captured *captured;
     bool has_joined[64]; /* by stream */
+    bool is_refused;     /* CUDA did not begin the capture; until capture_end() */
     char why[256];       /* the latest refusal */
 };
 

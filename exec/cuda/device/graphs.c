@@ -118,7 +118,10 @@ static tsr_status capture_begin(struct tsr_device *device, uint64_t key)
     g->now = place_for(d, key);
     g->n_captured = 0;
     memset(g->has_joined, 0, sizeof g->has_joined);
-    TSR_CUDA("a capture", cudaStreamBeginCapture(first->handle, cudaStreamCaptureModeRelaxed));
+    cudaError_t error = cudaStreamBeginCapture(first->handle, cudaStreamCaptureModeRelaxed);
+    g->is_refused = error != cudaSuccess;
+    if (g->is_refused)
+        return tsr_cuda_error(error, "a capture");
     g->what = TSR_CUDA_CAPTURES;
     g->has_joined[0] = true;
     use_table(d, g->scalars);
@@ -222,11 +225,13 @@ static tsr_status capture_end(struct tsr_device *device, bool is_whole)
     struct tsr_cuda_device *d = tsr__cuda_device(device);
     struct tsr_cuda_graphs *g = &d->graphs;
     tsr_status status = is_whole ? TSR_OK : tsr_fail(TSR_EBACKEND, "%s", tsr_error_text());
-    if (g->what != TSR_CUDA_CAPTURES)
+    if (g->what != TSR_CUDA_CAPTURES && !g->is_refused)
         return status;
     if (status == TSR_OK)
         status = join_all(d);
-    status = finish(d, status);
+    if (!g->is_refused)
+        status = finish(d, status);
+    g->is_refused = false;
     g->what = TSR_CUDA_DIRECT;
     use_table(d, NULL);
     if (status != TSR_OK)
