@@ -403,8 +403,8 @@ static struct tsr_tensor *pre_forward(struct tsr_engine *e, struct tsr_module *m
 
 /* ---- the call -------------------------------------------------------------------------------- */
 
-/* With find_unused, and in a static graph until a backward has run, the model's outputs go through
- * a node of DDP's own that clones them (_DDPSink). A trace has the clones itself. */
+/* DDP clones the model's outputs in a node of its own (_DDPSink) with find_unused, and in a static
+ * graph until a backward has run. A trace has the clones itself. */
 static struct tsr_tensor *post_forward(struct tsr_engine *e, struct tsr_module *m,
                                        struct tsr_tensor *out)
 {

@@ -9,7 +9,7 @@ whole=$TSR_SOURCE_DIR/experiments/flagship/dgx-h100-8.yaml
 layers=32
 thorough || layers=8
 flagship=$tmp/flagship.yaml
-# With segments of fixed sizes DDP's iterations go on differing by blocks that are split or not.
+# DDP's iterations go on differing by blocks that are split or not, where segments have fixed sizes.
 sed -e "s/names: hf}/names: hf, layers: $layers}/" -e 's/^  ddp: {/&allocator.expandable_segments: true, /' "$whole" >"$flagship"
 grep -q '^  ddp: {allocator' "$flagship" || complain "$whole: no strategy ddp"
 

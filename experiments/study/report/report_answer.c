@@ -247,7 +247,7 @@ static void put_unknowns(FILE *out, const struct tsr_row *row)
     fputs("the time of loading data. Rows closer than the error may be ordered otherwise.\n", out);
 }
 
-/* Of a row that `run` can train. */
+/* Says what a run of ours takes beside PyTorch's memory; nothing for a row that it cannot train. */
 static void put_workspaces(FILE *out, const struct tsr_row *row)
 {
     if (!row->trains || row->measured || !row->run_workspace_bytes)

@@ -20,7 +20,7 @@ class Step:
         return self.kind, self.module, self.extra
 
     def renamed(self, names):
-        """The same with other numbers of storages."""
+        """Returns this step with other numbers of storages."""
         at = {ALLOC: 1, FREE: 1, GRADIENT: 2}
         step = Step(self.kind, self.module, self.extra)
         step.events = [(*e[:at[e[0]]], names[e[at[e[0]]]], *e[at[e[0]] + 1:]) if e[0] in at else e for e in self.events]
