@@ -166,6 +166,17 @@ simulated = of()["step time of compiled FSDP2, measured/simulated"]
 assert 0 < simulated["value"] < 1 and "H200" in simulated["note"], simulated
 assert bench.predicted("gpt2-124m", [dict(name="NVIDIA H100 80GB HBM3")])[0] == "H100" and bench.predicted("gpt2-124m", [dict(name="another")]) == (None, {})
 assert targets.COMPILED.keys() == {"H100", "H200"} and all(bench.predicted(m, [dict(name=c)])[1] for c in targets.COMPILED for m in targets.COMPILED[c])
+# The recorded scenarios are all run, with time for all of them; a test of kernels has less.
+import parts
+given = []
+class Asked:
+    program = "tessera-cuda"
+    def command(self, words, seconds, env):
+        given.append((seconds, env.get("TSR_THOROUGH")))
+        return 0, "[       OK ] all\none: as recorded, 3 s\ntwo: as recorded, 4 s\n"
+assert parts.test_program(Asked(), "pack/gpu_test_golden") == dict(tests=1, as_recorded=2)
+assert parts.test_program(Asked(), "pack/gpu_test_kernels_loss") == dict(tests=1)
+assert given == [(400, "1"), (200, None)], given
 # PyTorch's batch does not fit: half of it, for both sides; a second time, or after a figure, it is a failure.
 class Part:
     result, left = dict(device=[], busy=None), lambda self: 500
