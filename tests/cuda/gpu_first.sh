@@ -88,7 +88,7 @@ for program in "$TESSERA_STANDIN" "${TSR_BUILD_DIR:-}/tessera-cuda"; do
         TSR_STANDIN=driver=0 PATH=${PATH#"$tmp/bin:"} stage 1 "$n" "$tmp/back" --small --seconds 60
         checks=$((checks + 1))
         [ "$(grep -cE '^(card|seen|first failure|signs|next call): ' "$out")" = 5 ] || complain "no five lines"
-        has "$out" 'card: no GPU' "next call: tests/gpu/first.sh $n $tmp/back, on a machine with a GPU and its driver"
+        has "$out" 'card: no GPU' 'first failure: no GPU that this process may use' "next call: tests/gpu/first.sh $n $tmp/back, on a machine with a GPU and its driver"
         [ "$n" != 1 ] || has "$out" 'no GPU that this process may use (smoke.json)'
         comes_back "first-$n" steps.txt advice.txt
     done

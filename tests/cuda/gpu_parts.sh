@@ -215,6 +215,14 @@ part 2 bench
 part 2 bench gpt2-125m "$tmp"
 has "$err" 'gpt2-124m'
 
+# The test of recorded scenarios tells each as it ends, so that one that is cut off has said what it found.
+golden=$TSR_BUILD_DIR/tests/cuda_test_golden
+if [ -x "$golden" ]; then
+    checks=$((checks + 1))
+    TESSERA=$TESSERA_STANDIN "$golden" >"$out" 2>"$err" </dev/null || complain "$golden: status $?"
+    [ "$(grep -cE '^[^ ]+: as recorded, [0-9]+ s$' "$out")" -ge 20 ] || complain "$golden tells of too few scenarios"
+fi
+
 # Out of memory.
 export TSR_STANDIN=memory=30000000000
 fails 3 'out of memory: rank 0' 'forward, model.layers.' 'for Activation do not fit' 'predicted are' 'GPU 0' 'would fit' \

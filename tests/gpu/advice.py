@@ -61,7 +61,10 @@ def ratios(parts):
 
 
 def first_failure(results, done, parts):
-    """The first step or check that failed, and its last words."""
+    """The first step or check that failed, and its last words. Without a GPU nothing else has a meaning."""
+    no_gpu = next((sign for sign in signs(results) if sign.startswith(SIGNS[0][1])), None)
+    if no_gpu:
+        return no_gpu
     for part in parts:
         bad = next((c for c in part.get("checks", []) if c["status"] in ("failed", "timeout")), None)
         if bad:
