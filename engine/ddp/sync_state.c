@@ -41,18 +41,19 @@ static bool add_buffers(void *user, struct tsr_module *m)
     return true;
 }
 
-/* Where a broadcast is issued. Flat buffers are of the compute stream in any case. */
-struct way {
+/* The communicator and stream that a broadcast is issued on. Its flat buffer belongs to the compute
+ * stream in any case. */
+struct channel {
     uint16_t comm, stream;
 };
 
-static void broadcast(struct tsr_engine *e, struct way way, const struct states *all,
+static void broadcast(struct tsr_engine *e, struct channel channel, const struct states *all,
                       const size_t *which, size_t n)
 {
     struct tsr_instr instr = {.kind = TSR_BROADCAST,
                               .dtype = (uint8_t)all->items[which[0]].dtype,
-                              .stream = way.stream,
-                              .comm = way.comm};
+                              .stream = channel.stream,
+                              .comm = channel.comm};
     for (size_t i = 0; i < n; i++) {
         const struct state *s = &all->items[which[i]];
         tsr__slot(e, 0);
@@ -71,7 +72,7 @@ static uint64_t bytes_of(const struct states *all, const size_t *which, size_t n
 }
 
 /* A tensor alone is its own flat buffer. */
-static void broadcast_plan(struct tsr_engine *e, struct way way, const struct states *all,
+static void broadcast_plan(struct tsr_engine *e, struct channel channel, const struct states *all,
                            const struct tsr_bucket_plan *plan)
 {
     struct tsr_storage *flat[IN_FLIGHT] = {NULL};
@@ -82,14 +83,14 @@ static void broadcast_plan(struct tsr_engine *e, struct way way, const struct st
         tsr__storage_release(e, mine);
         if (n > 1)
             *mine = tsr__storage_new(e, bytes_of(all, which, n), TSR_CAT_TEMP);
-        broadcast(e, way, all, which, n);
+        broadcast(e, channel, all, which, n);
     }
     for (size_t b = 0; b < IN_FLIGHT; b++) /* the older one first */
         tsr__storage_release(e, &flat[(plan->n_buckets + b) % IN_FLIGHT]);
 }
 
-/* Frees the list. */
-static void broadcast_coalesced(struct tsr_engine *e, struct way way, struct states *all)
+/* Broadcasts the tensors of the list and frees it. */
+static void broadcast_coalesced(struct tsr_engine *e, struct channel channel, struct states *all)
 {
     const uint64_t limit = CHUNK_BYTES;
     struct tsr_bucket_plan plan = {.n_buckets = 0};
@@ -102,7 +103,7 @@ static void broadcast_coalesced(struct tsr_engine *e, struct way way, struct sta
     if (status == TSR_OK)
         status = tsr_bucket_sort(&plan);
     if (status == TSR_OK)
-        broadcast_plan(e, way, all, &plan);
+        broadcast_plan(e, channel, all, &plan);
     tsr_bucket_plan_fini(&plan);
     free(items);
     free(all->items);
@@ -119,8 +120,8 @@ void tsr__reducer_sync_state(struct tsr_engine *e, struct tsr_reducer *r)
         tsr__module_walk(e->tree.root, add_buffers, &all);
     for (size_t i = 0; i < r->n_delayed; i++)
         (void)add_state(&delayed, r->delayed[i]->master, r->delayed[i]->dtype);
-    broadcast_coalesced(e, (struct way){r->comm, e->stream}, &all);
-    broadcast_coalesced(e, (struct way){r->comm, e->stream}, &delayed);
+    broadcast_coalesced(e, (struct channel){r->comm, e->stream}, &all);
+    broadcast_coalesced(e, (struct channel){r->comm, e->stream}, &delayed);
 }
 
 void tsr__reducer_sync_buffers(struct tsr_engine *e, struct tsr_reducer *r)
@@ -133,6 +134,6 @@ void tsr__reducer_sync_buffers(struct tsr_engine *e, struct tsr_reducer *r)
     if (all.n == 0)
         return;
     tsr__reducer_order(e, e->stream, r->stream, tsr__new_event(e));
-    broadcast_coalesced(e, (struct way){r->comm, r->stream}, &all);
+    broadcast_coalesced(e, (struct channel){r->comm, r->stream}, &all);
     tsr__reducer_order(e, r->stream, e->stream, tsr__new_event(e));
 }

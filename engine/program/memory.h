@@ -47,7 +47,7 @@ enum { TSR_WORKSPACE_STREAMS = 64 };
 /* cuBLASLt's advice for Hopper; every stream with a product or an attention has as much. */
 #define TSR_WORKSPACE_BYTES (UINT64_C(32) << 20)
 
-/* Whether it calls one of them: a product or an attention. NULL: no. */
+/* Returns whether the operation calls one of them, as products and attention do; false for NULL. */
 bool tsr_work_has_workspace(const struct tsr_work *work);
 
 /* Bytes that the libraries need on the instruction's stream: TSR_WORKSPACE_BYTES, or what cuDNN's
@@ -57,11 +57,12 @@ bool tsr_work_has_workspace(const struct tsr_work *work);
  * GPU yet. 0: the instruction calls no library. */
 uint64_t tsr_workspace_of(const struct tsr_instr *instr, bool deterministic);
 
-/* What the streams of a rank keep after some instructions. Begin with {0}. */
+/* The workspaces that the streams of a rank keep after some instructions. Begin with {0}. */
 struct tsr_workspaces {
     uint64_t stream[TSR_WORKSPACE_STREAMS]; /* bytes: the most of any instruction */
     uint64_t bytes;                         /* their sum */
 };
+/* Counts an instruction; nothing for a stream beyond the last one. */
 void tsr_workspaces_take(struct tsr_workspaces *w, const struct tsr_instr *instr,
                          bool deterministic);
 
