@@ -306,9 +306,8 @@ struct tally {
 };
 
 /* A worker per core, within limits: most of a scenario on a GPU is the start of its process. */
-static int count_workers(void)
+static int workers_for(long cores)
 {
-    long cores = sysconf(_SC_NPROCESSORS_ONLN);
     return cores < LEAST_WORKERS ? LEAST_WORKERS : cores > MOST_WORKERS ? MOST_WORKERS : (int)cores;
 }
 
@@ -370,7 +369,7 @@ static int start_worker(const char *root, struct dirent *const *files, int n, in
 static void compute_the_same(const char *name, int least)
 {
     char root[900], folder[1024];
-    int ends[MOST_WORKERS], workers = count_workers();
+    int ends[MOST_WORKERS], workers = workers_for(sysconf(_SC_NPROCESSORS_ONLN));
     struct dirent **files = NULL;
     struct tally all = {0, 0};
     assert_non_null(getenv("TESSERA"));
@@ -410,9 +409,19 @@ static void found_scenarios(void **state)
     compute_the_same("golden-found", N_FOUND);
 }
 
+/* A machine with a GPU has many cores, and the scenarios must be through within minutes. */
+static void workers_of_machines(void **state)
+{
+    (void)state;
+    assert_int_equal(workers_for(1), 2);
+    assert_int_equal(workers_for(5), 5);
+    assert_int_equal(workers_for(16), 8);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(recorded_scenarios),
-                                       cmocka_unit_test(found_scenarios)};
+                                       cmocka_unit_test(found_scenarios),
+                                       cmocka_unit_test(workers_of_machines)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
