@@ -25,8 +25,8 @@ xargs awk '/^[ \t]*#[ \t]*include[ \t]*["<]/ {
 # Every symbol that an object of ours defines or takes: "SOURCE KIND SYMBOL".
 : >"$work/symbols"
 if [ -n "$build" ]; then
-    # the objects that the build has now, none of files that are gone
-    sed -nE 's/.* -o ((engine|sim|exec|experiments)\/[^ ]*\.o) .*/\1/p' "$build/compile_commands.json" |
+    # The objects that the build has now, none of files that are gone, none of tests in a program.
+    sed -nE 's/.* -o ((engine|sim|exec|experiments)\/[^ ]*\.o) .*/\1/p' "$build/compile_commands.json" | grep -v /__/tests/ |
         while IFS= read -r object; do [ ! -e "$build/$object" ] || echo "$build/$object"; done |
         LC_ALL=C sort | xargs nm -A 2>/dev/null |
         sed -nE "s#^$build/(exec/cuda|sim/base|[a-z]+)/CMakeFiles/[a-z_-]*\.dir/([^:]*)\.o: *[0-9a-f]* *([A-Za-z]) (.*)#\1/\2 \3 \4#p" \
@@ -53,7 +53,7 @@ lists=$(cat engine/CMakeLists.txt sim/base/CMakeLists.txt sim/CMakeLists.txt exe
 # a number that changes with the compiler.
 : >"$work/state"
 if [ -n "$build" ]; then
-    sed -nE 's/.* -o ((engine|sim|exec|experiments)\/[^ ]*\.c\.o) .*/\1/p' "$build/compile_commands.json" |
+    sed -nE 's/.* -o ((engine|sim|exec|experiments)\/[^ ]*\.c\.o) .*/\1/p' "$build/compile_commands.json" | grep -v /__/tests/ |
         while IFS= read -r object; do [ ! -e "$build/$object" ] || echo "$build/$object"; done |
         LC_ALL=C sort | xargs objdump -t |
         sed -nE "s#^$build/(exec/cuda|sim/base|[a-z]+)/CMakeFiles/[a-z_-]*\.dir/([^:]*)\.o: .*#FILE \1/\2#p

@@ -14,6 +14,7 @@
 #include "experiments/cli/args/progress.h"
 #include "experiments/cli/commands.h"
 #include "experiments/cli/manual/manual.h"
+#include "experiments/cli/more.h"
 #include "experiments/study/base/interrupt.h"
 #include "experiments/study/base/yaml.h"
 #include "experiments/study/config/settings.h"
@@ -26,22 +27,55 @@ enum { MOST_NAMES = 32, LIST_BYTES = 256 };
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
-static const struct tsr_command *find(const char *name)
+/* All commands, the program's and those that the build adds, in the order of their places. */
+struct commands {
+    const struct tsr_command *list[MOST_NAMES];
+    size_t n;
+};
+
+static const struct tsr_command *find_in(const struct tsr_command *table, const char *name)
 {
-    for (const struct tsr_command *c = tsr_commands; c->run; c++)
+    for (const struct tsr_command *c = table; c->run; c++)
         if (!strcmp(c->usage.name, name))
             return c;
     return NULL;
 }
 
-/* What may stand as a subcommand: names, then "help" and NULL; and all of them in a line. */
-static void list_names(const char *names[MOST_NAMES], char line[LIST_BYTES])
+static const struct tsr_command *find(const char *name)
 {
+    const struct tsr_command *added = find_in(tsr_more_commands, name);
+    return added ? added : find_in(tsr_commands, name);
+}
+
+static void add(struct commands *all, const struct tsr_command *table)
+{
+    for (const struct tsr_command *c = table; c->run && all->n < MOST_NAMES; c++) {
+        if (find(c->usage.name) != c)
+            continue;
+        size_t at = all->n++;
+        for (; at > 0 && all->list[at - 1]->place > c->place; at--)
+            all->list[at] = all->list[at - 1];
+        all->list[at] = c;
+    }
+}
+
+static struct commands all_commands(void)
+{
+    struct commands all = {.n = 0};
+    add(&all, tsr_commands);
+    add(&all, tsr_more_commands);
+    return all;
+}
+
+/* What may stand as a subcommand: names, then "help" and NULL; and all of them in a line. */
+static void list_names(const char *names[MOST_NAMES + 2], char line[LIST_BYTES])
+{
+    const struct commands all = all_commands();
     size_t n = 0;
-    for (int place = 1; place < MOST_NAMES - 1; place++)
-        for (const struct tsr_command *c = tsr_commands; c->run; c++)
-            if (c->place == place && n < MOST_NAMES - 2)
-                names[n++] = c->usage.name;
+    while (n < all.n) {
+        names[n] = all.list[n]->usage.name;
+        n++;
+    }
     names[n++] = "help";
     names[n] = NULL;
     line[0] = 0;
@@ -51,7 +85,7 @@ static void list_names(const char *names[MOST_NAMES], char line[LIST_BYTES])
 
 static tsr_status unknown_command(const char *name)
 {
-    const char *names[MOST_NAMES];
+    const char *names[MOST_NAMES + 2];
     char line[LIST_BYTES];
     list_names(names, line);
     const char *near = tsr_nearest(name, names);
@@ -71,10 +105,10 @@ static const char *const group_heads[TSR_N_GROUPS] = {
 static void print_group(FILE *out, enum tsr_command_group group)
 {
     fprintf(out, "%s\n", group_heads[group]);
-    for (int place = 1; place < MOST_NAMES; place++)
-        for (const struct tsr_command *c = tsr_commands; c->run; c++)
-            if (c->place == place && c->group == group)
-                fprintf(out, "  %-11s  %s\n", c->usage.name, c->usage.line);
+    const struct commands all = all_commands();
+    for (size_t i = 0; i < all.n; i++)
+        if (all.list[i]->group == group)
+            fprintf(out, "  %-11s  %s\n", all.list[i]->usage.name, all.list[i]->usage.line);
     fputc('\n', out);
 }
 
@@ -143,10 +177,11 @@ static tsr_status print_keys(FILE *out)
 
 static bool print_manual(const char *topic)
 {
+    const struct commands all = all_commands();
     const struct tsr_usage *usages[MOST_NAMES];
-    struct tsr_manual manual = {usages, 0};
-    for (const struct tsr_command *c = tsr_commands; c->run && manual.n < MOST_NAMES; c++)
-        usages[manual.n++] = &c->usage;
+    const struct tsr_manual manual = {usages, all.n};
+    for (size_t i = 0; i < all.n; i++)
+        usages[i] = &all.list[i]->usage;
     return tsr_manual_print(stdout, topic, &manual);
 }
 

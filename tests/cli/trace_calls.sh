@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `tessera trace`: calls of a scenario that no recording of PyTorch 2.11 has, by what they change
-# (experiments/cli/player/trace/README.md).
+# (tests/player/events/README.md).
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 

@@ -7,8 +7,8 @@
 #include <dirent.h>
 
 #include "engine/replay/replay_impl.h"
-#include "experiments/cli/player/trace/trace_scenario.h"
 #include "tests/exec/jobs_testing.h"
+#include "tests/player/events/trace_scenario.h"
 
 enum { STEPS = 24, DISTURBED = 17, PATH = 4400 };
 

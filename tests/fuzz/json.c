@@ -5,12 +5,12 @@
 #include <string.h>
 
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/player/memory/memory_scenario.h"
 #include "experiments/study/report/report.h"
 #include "fuzz/fuzz.h"
 #include "sim/base/json_load.h"
 #include "sim/cluster/cluster.h"
 #include "sim/input/xml_doc.h"
+#include "tests/player/memory/memory_scenario.h"
 
 /* ---- hardware -------------------------------------------------------------------------------- */
 

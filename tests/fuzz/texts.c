@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/commands.h"
-#include "experiments/cli/player/trace/trace.h"
+#include "experiments/cli/more.h"
 #include "experiments/study/base/yaml.h"
 #include "experiments/study/compare/part.h"
 #include "experiments/study/config/experiment.h"
@@ -17,6 +16,7 @@
 #include "experiments/study/study.h"
 #include "experiments/study/validate/validate.h"
 #include "fuzz/fuzz.h"
+#include "tests/player/events/trace.h"
 
 static void yaml(const uint8_t *data, size_t n)
 {
@@ -119,12 +119,15 @@ static void arguments(const uint8_t *data, size_t n)
     enum { MOST = 64 };
     static struct tsr_args args;
     char *text = tsr_fuzz_string(data, n), *argv[MOST + 2];
-    size_t n_commands = 1;
+    const struct tsr_command *list[64];
+    size_t n_commands = 0;
     int argc = 1;
     bool help;
-    while (tsr_commands[n_commands].run)
-        n_commands++;
-    const struct tsr_command *command = &tsr_commands[n ? data[0] % n_commands : 0];
+    for (const struct tsr_command *c = tsr_commands; c->run; c++)
+        list[n_commands++] = c;
+    for (const struct tsr_command *c = tsr_more_commands; c->run; c++)
+        list[n_commands++] = c;
+    const struct tsr_command *command = list[n ? data[0] % n_commands : 0];
     argv[0] = text + n; /* "" */
     for (char *at = n ? text + 1 : text; *at && argc < MOST;) {
         size_t length = strcspn(at, "\n");

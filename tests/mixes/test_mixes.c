@@ -152,17 +152,12 @@ static void train(const struct tsr_job *job, const struct mix *m, uint32_t stand
 
 static bool check(const struct tsr_job *job, char *why)
 {
-    struct tsr_check_run run;
-    const struct tsr_check_source source = {.job = job};
-    tsr_status status = tsr_check_run(&source, &run);
-    bool clean = false;
-    if (status != TSR_OK)
-        snprintf(why, WHY, "check: %s", tsr_error_text());
-    else if (tsr_checker_n_findings(run.checker) > 0)
-        snprintf(why, WHY, "check: %s", tsr_checker_finding(run.checker, 0)->headline);
-    else
-        clean = true;
-    tsr_check_run_close(&run);
+    const struct tsr_check_source source = tsr_check_job(job);
+    char finding[WHY - 8];
+    tsr_status status = tsr_check_quietly(&source, finding, sizeof finding);
+    bool clean = status == TSR_OK && !*finding;
+    if (!clean)
+        snprintf(why, WHY, "check: %s", status == TSR_OK ? finding : tsr_error_text());
     report.checked++;
     return clean;
 }

@@ -22,7 +22,6 @@ tsr_status tsr_cmd_corpus(const struct tsr_usage *usage, struct tsr_args *args, 
 tsr_status tsr_cmd_export(const struct tsr_usage *usage, struct tsr_args *args, int *success);
 tsr_status tsr_cmd_inspect(const struct tsr_usage *usage, struct tsr_args *args, int *success);
 tsr_status tsr_cmd_program(const struct tsr_usage *usage, struct tsr_args *args, int *success);
-tsr_status tsr_cmd_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success);
 tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, int *success);
 tsr_status tsr_cmd_explain(const struct tsr_usage *usage, struct tsr_args *args, int *success);
 tsr_status tsr_cmd_overlap(const struct tsr_usage *usage, struct tsr_args *args, int *success);

@@ -16,14 +16,10 @@
 
 tsr_status tsr_run_check_job(const struct tsr_job *job)
 {
-    const struct tsr_check_source source = {.job = job};
-    struct tsr_check_run run;
-    tsr_status status = tsr_check_run(&source, &run);
-    if (status == TSR_OK && tsr_checker_n_findings(run.checker) > 0)
-        status = tsr_fail(TSR_EDEFECT, "--check: %s; see tessera check",
-                          tsr_checker_finding(run.checker, 0)->headline);
-    tsr_check_run_close(&run);
-    return status;
+    const struct tsr_check_source source = tsr_check_job(job);
+    char finding[900];
+    TSR_TRY(tsr_check_quietly(&source, finding, sizeof finding));
+    return *finding ? tsr_fail(TSR_EDEFECT, "--check: %s; see tessera check", finding) : TSR_OK;
 }
 
 static tsr_status watch_for_check(struct tsr_executor *x, const struct tsr_instr *instr)

@@ -11,7 +11,8 @@
 #include "engine/layout/tensor_parallel.h"
 #include "exec/base/numeric.h"
 #include "exec/host/host_device.h"
-#include "experiments/cli/player/trace/trace.h"
+#include "experiments/cli/inspect/check_run.h"
+#include "tests/player/events/trace.h"
 
 enum { MAX_RANKS = 64 };
 
@@ -405,7 +406,7 @@ static tsr_status run_ranks(struct job *job, const char *out, json_t *result)
         pthread_join(threads[i], NULL);
     status = first_failure(ranks, job->world);
     if (status == TSR_OK) {
-        tsr_trace_note_races(job->scenario->name, &ranks[0].run.e, 1);
+        tsr_note_races(job->scenario->name, &ranks[0].run.e, 1);
         tsr_trace_add_run(result, &ranks[0].run);
         add_losses(job, result);
         add_norms(job, ranks[0].run.e, result);

@@ -1,7 +1,7 @@
 /* memory_scenario.c: reads a memory scenario. */
-#include "experiments/cli/player/memory/memory_traced.h"
 #include "sim/base/files.h"
 #include "sim/base/words.h"
+#include "tests/player/memory/memory_traced.h"
 
 #include <stdlib.h>
 #include <string.h>

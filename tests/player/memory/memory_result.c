@@ -1,5 +1,5 @@
 /* memory_result.c: JSON of a memory scenario. */
-#include "experiments/cli/player/memory/memory_record.h"
+#include "tests/player/memory/memory_record.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,30 +7,11 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-static const char *phase_name(const struct tsr_memory_scenario *s, uint8_t phase, uint32_t micro,
-                              char *out, size_t size)
-{
-    bool numbered = phase == TSR_PHASE_FORWARD || phase == TSR_PHASE_LOSS ||
-                    phase == TSR_PHASE_BACKWARD || phase == TSR_PHASE_METRICS;
-    if (!numbered || !s || s->step.n_micro == 1)
-        return tsr_phase_name(phase);
-    snprintf(out, size, "%s%u", tsr_phase_name(phase), micro);
-    return out;
-}
-
 static const char *group_name(const struct tsr_memory_record *r, uint32_t group)
 {
-    const struct tsr_tables *tables = tsr_engine_tables(r->engine);
+    const struct tsr_tables *tables = tsr_engine_tables(r->figures.engine);
     const char *name = group < tables->n_groups ? tables->groups[group] : "";
     return *name ? name : "(root)";
-}
-
-/* The streams' names in recordings. */
-static const char *stream_name(const struct tsr_memory_record *r, uint16_t stream)
-{
-    const struct tsr_tables *tables = tsr_engine_tables(r->engine);
-    const char *name = stream < tables->n_streams ? tables->streams[stream].name : "";
-    return strcmp(name, "copy_in") ? name : "all_gather_copy_in";
 }
 
 /* ---- groups ---------------------------------------------------------------------------------- */
@@ -97,97 +78,14 @@ json_t *tsr_memory_groups(const struct tsr_memory_scenario *s, struct tsr_engine
     return groups;
 }
 
-/* ---- the allocator --------------------------------------------------------------------------- */
+/* ---- categories and snapshots ---------------------------------------------------------------- */
+
+enum { SHOWN_ITERATIONS = 2 }; /* 0 and the steady one */
 
 static json_int_t number(uint64_t value)
 {
     return (json_int_t)value;
 }
-
-static json_t *phase_figures(const struct tsr_memory_scenario *s, const struct tsr_phase_figures *p)
-{
-    char name[32];
-    return json_pack("{s:i, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "iter", p->iteration, "phase",
-                     phase_name(s, p->phase, p->micro, name, sizeof name), "peak_allocated",
-                     number(p->peak_allocated), "peak_requested", number(p->peak_requested),
-                     "peak_reserved", number(p->peak_reserved), "end_allocated",
-                     number(p->end_allocated), "end_requested", number(p->end_requested),
-                     "end_reserved", number(p->end_reserved), "num_alloc_retries",
-                     number(p->retries));
-}
-
-static json_t *iteration_figures(const struct tsr_memory_record *plain, int iteration)
-{
-    uint64_t allocated = 0, requested = 0, reserved = 0;
-    for (size_t i = 0; i < plain->n_phases; i++) {
-        const struct tsr_phase_figures *p = &plain->phases[i];
-        if (p->iteration != iteration)
-            continue;
-        allocated = tsr_max_u64(allocated, p->peak_allocated);
-        requested = tsr_max_u64(requested, p->peak_requested);
-        reserved = tsr_max_u64(reserved, p->peak_reserved);
-    }
-    return json_pack("{s:i, s:I, s:I, s:I}", "iter", iteration, "peak_allocated", number(allocated),
-                     "peak_requested", number(requested), "peak_reserved", number(reserved));
-}
-
-/* By stream in the order of their handles, kind, size. */
-static int stream_rank(uint16_t stream, const struct tsr_tables *tables)
-{
-    static const int ranks[] = {
-        [TSR_ROLE_COMPUTE] = 0,    [TSR_ROLE_ALL_REDUCE] = 1,     [TSR_ROLE_COPY_IN] = 2,
-        [TSR_ROLE_ALL_GATHER] = 3, [TSR_ROLE_REDUCE_SCATTER] = 4, [TSR_ROLE_USER] = 5,
-        [TSR_ROLE_COPY_OUT] = 6};
-    return stream < tables->n_streams ? ranks[tables->streams[stream].role] : 7;
-}
-
-static bool comes_before(const struct tsr_held_segment *a, const struct tsr_held_segment *b,
-                         const struct tsr_tables *tables)
-{
-    int ra = stream_rank(a->stream, tables), rb = stream_rank(b->stream, tables);
-    if (ra != rb)
-        return ra < rb;
-    if (a->is_small != b->is_small)
-        return b->is_small; /* "large" < "small" */
-    return a->bytes < b->bytes;
-}
-
-static json_t *segments(const struct tsr_memory_record *plain)
-{
-    const struct tsr_tables *tables = tsr_engine_tables(plain->engine);
-    json_t *list = json_array();
-    bool *done = calloc(plain->n_segments + 1, sizeof(*done));
-    for (size_t n = 0; done && n < plain->n_segments; n++) {
-        size_t best = SIZE_MAX;
-        for (size_t i = 0; i < plain->n_segments; i++)
-            if (!done[i] && (best == SIZE_MAX ||
-                             comes_before(&plain->segments[i], &plain->segments[best], tables)))
-                best = i;
-        const struct tsr_held_segment *s = &plain->segments[best];
-        done[best] = true;
-        json_array_append_new(
-            list, json_pack("{s:s, s:s, s:I}", "kind", s->is_small ? "small" : "large", "stream",
-                            stream_name(plain, s->stream), "bytes", number(s->bytes)));
-    }
-    free(done);
-    return list;
-}
-
-json_t *tsr_memory_allocator(const struct tsr_memory_scenario *s,
-                             const struct tsr_memory_record *plain)
-{
-    json_t *phases = json_array(), *iterations = json_array();
-    for (size_t i = 0; i < plain->n_phases; i++)
-        json_array_append_new(phases, phase_figures(s, &plain->phases[i]));
-    for (uint64_t i = 0; i < s->iterations; i++)
-        json_array_append_new(iterations, iteration_figures(plain, (int)i));
-    return json_pack("{s:o, s:o, s:o}", "phases", phases, "segments_at_end", segments(plain),
-                     "iterations", iterations);
-}
-
-/* ---- categories and snapshots ---------------------------------------------------------------- */
-
-enum { SHOWN_ITERATIONS = 2 }; /* 0 and the steady one */
 
 static json_t *non_zero(const uint64_t by_category[TSR_N_CATEGORIES])
 {
@@ -200,7 +98,7 @@ static json_t *non_zero(const uint64_t by_category[TSR_N_CATEGORIES])
 
 static json_t *category_peak(const struct tsr_memory_record *r, const struct tsr_category_peak *p)
 {
-    const struct tsr_tables *tables = tsr_engine_tables(r->engine);
+    const struct tsr_tables *tables = tsr_engine_tables(r->figures.engine);
     const char *module = p->module < tables->n_modules ? tables->modules[p->module] : "";
     json_t *peak =
         json_pack("{s:i, s:I, s:o, s:s, s:s}", "iter", p->iteration, "peak_bytes", number(p->total),
@@ -261,9 +159,10 @@ static json_t *snapshot(const struct tsr_memory_record *r, const struct tsr_memo
     json_t *row = json_array();
     json_array_append_new(row, json_integer(m->iteration));
     json_array_append_new(row, json_string(marker_kind(m)));
-    json_array_append_new(
-        row, json_string(m->is_phase ? phase_name(s, m->phase, m->micro, name, sizeof name)
-                                     : group_name(r, m->group)));
+    json_array_append_new(row, json_string(m->is_phase
+                                               ? tsr_memory_phase_name(s->step.n_micro, m->phase,
+                                                                       m->micro, name, sizeof name)
+                                               : group_name(r, m->group)));
     json_array_append_new(row, json_integer(number(m->event)));
     json_array_append_new(row, json_integer(number(m->total)));
     for (int i = 0; i < n; i++)
@@ -316,7 +215,7 @@ static json_t *event_row(const struct tsr_memory_scenario *s, const struct tsr_m
 {
     static const char *const actions[2][2] = {{"segment_alloc", "segment_free"},
                                               {"segment_map", "segment_unmap"}};
-    const struct tsr_tables *tables = tsr_engine_tables(r->engine);
+    const struct tsr_tables *tables = tsr_engine_tables(r->figures.engine);
     const char *module = ev->module < tables->n_modules ? tables->modules[ev->module] : "";
     json_t *row = json_array();
     json_array_append_new(row, json_integer(ev->kind));
@@ -330,7 +229,9 @@ static json_t *event_row(const struct tsr_memory_scenario *s, const struct tsr_m
     if (ev->kind != TSR_EVENT_FREE) {
         json_array_append_new(row, json_integer(number(ev->bytes)));
         json_array_append_new(row, json_integer(number(ev->address)));
-        json_array_append_new(row, json_integer(entry(&t[STREAM], stream_name(r, ev->stream))));
+        json_array_append_new(
+            row,
+            json_integer(entry(&t[STREAM], tsr_memory_stream_name(r->figures.engine, ev->stream))));
     }
     if (ev->kind == TSR_EVENT_ALLOC)
         json_array_append_new(row,

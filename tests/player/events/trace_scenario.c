@@ -1,5 +1,5 @@
 /* trace_scenario.c: reads a recorded scenario, and makes its model, its wrapping and its step. */
-#include "experiments/cli/player/trace/trace_scenario.h"
+#include "tests/player/events/trace_scenario.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,10 +1,10 @@
 /* memory_traced.h: scenarios of recorded memory whose model is a Python file, and comes as a trace
  * (tests/golden-bridge/README.md).
  */
-#ifndef TSR_CLI_MEMORY_TRACED_H
-#define TSR_CLI_MEMORY_TRACED_H
+#ifndef TSR_PLAYER_MEMORY_TRACED_H
+#define TSR_PLAYER_MEMORY_TRACED_H
 
-#include "experiments/cli/player/memory/memory_scenario.h"
+#include "tests/player/memory/memory_scenario.h"
 
 /* Reads the trace, and chooses the variant that has the scenario's checkpointing. Errors:
  * TSR_ECONFIG. */

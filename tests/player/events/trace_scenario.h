@@ -1,8 +1,8 @@
 /* trace_scenario.h: a recorded-run scenario (tests/golden/README.md) as `tessera trace` sees it,
  * with what the recordings of PyTorch 2.11 have not (README.md).
  */
-#ifndef TSR_CLI_TRACE_SCENARIO_H
-#define TSR_CLI_TRACE_SCENARIO_H
+#ifndef TSR_PLAYER_TRACE_SCENARIO_H
+#define TSR_PLAYER_TRACE_SCENARIO_H
 
 #include "engine/tessera.h"
 #include "experiments/study/base/yaml.h"

@@ -2,7 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "experiments/cli/player/trace/trace.h"
+#include "tests/player/events/trace.h"
 
 struct call {
     struct tsr_engine *e;

@@ -11,12 +11,12 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/player/memory/memory_record.h"
-#include "experiments/cli/player/memory/memory_strategy.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/simulate/oom.h"
 #include "experiments/study/simulate/open.h"
+#include "tests/player/memory/memory_record.h"
+#include "tests/player/player.h"
 
 enum { SEQ_STEP = 64, REPORT_BYTES = 768 };
 
@@ -34,8 +34,8 @@ static tsr_status emit(const struct tsr_memory_scenario *s, bool instrumented, s
 {
     run->engine = NULL;
     tsr_memory_record_init(&run->record);
-    TSR_TRY(tsr_memory_scenario_build(s, &run->record.base, instrumented, &run->engine));
-    run->record.engine = run->engine;
+    TSR_TRY(tsr_memory_scenario_build(s, &run->record.figures.base, instrumented, &run->engine));
+    run->record.figures.engine = run->engine;
     TSR_TRY(tsr_engine_init_params(run->engine));
     for (uint32_t i = 0; i < s->iterations; i++)
         TSR_TRY(tsr_step_run(run->engine, i));
@@ -185,12 +185,13 @@ static tsr_status report(const struct tsr_memory_scenario *s, const struct tsr_a
                          const struct emitted *plain, const struct emitted *recorded)
 {
     json_t *result = json_object();
-    bool ok =
-        result && json_object_set_new(result, "name", json_string(s->name)) == 0 &&
-        json_object_set(result, "scenario", s->object) == 0 &&
-        json_object_set_new(result, "groups", tsr_memory_groups(s, plain->engine)) == 0 &&
-        json_object_set_new(result, "allocator", tsr_memory_allocator(s, &plain->record)) == 0 &&
-        tsr_memory_categories(result, s, &recorded->record);
+    bool ok = result && json_object_set_new(result, "name", json_string(s->name)) == 0 &&
+              json_object_set(result, "scenario", s->object) == 0 &&
+              json_object_set_new(result, "groups", tsr_memory_groups(s, plain->engine)) == 0 &&
+              json_object_set_new(result, "allocator",
+                                  tsr_memory_figures_json(&plain->record.figures, s->step.n_micro,
+                                                          s->iterations)) == 0 &&
+              tsr_memory_categories(result, s, &recorded->record);
     tsr_status status = ok ? TSR_OK : tsr_no_memory(NULL);
     json_t *timeline = NULL;
     if (ok && args->timeline && !(timeline = tsr_memory_timeline(s, &recorded->record)))
@@ -213,30 +214,25 @@ static tsr_status check_outputs(const struct tsr_args *args)
                     args->out);
 }
 
-/* --strategy: FILE is an experiment, not a scenario. */
-static tsr_status of_strategy(const struct tsr_args *args)
+/* With --strategy FILE is an experiment, which the program's own command plays. */
+static tsr_status play_strategy(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    json_t *result = NULL;
     if (args->timeline || args->trace)
         return tsr_fail(TSR_ECONFIG, "memory: found %s beside --strategy; allowed: one of them",
                         args->timeline ? "--timeline" : "--trace");
-    TSR_TRY(tsr_memory_of_strategy(args, &result));
-    tsr_status status = write_both(args, result, NULL);
-    json_decref(result);
-    return status;
+    return tsr_cmd_memory(usage, args, success);
 }
 
-tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_player_memory(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     struct tsr_memory_scenario s;
     struct emitted plain = {0}, recorded = {0};
-    (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(check_outputs(args));
     TSR_TRY(tsr_prepare_file("--out", args->out));
     TSR_TRY(tsr_prepare_file("--timeline", args->timeline));
     if (args->strategy)
-        return of_strategy(args);
+        return play_strategy(usage, args, success);
     if (args->n_sets || args->has_rank)
         return tsr_fail(TSR_ECONFIG,
                         "memory: found %s without --strategy; allowed: beside an experiment and "

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "experiments/cli/player/trace/trace.h"
+#include "tests/player/events/trace.h"
 
 /* JSON has no such numbers. */
 json_t *tsr_trace_number(double value)

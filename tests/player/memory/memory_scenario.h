@@ -1,8 +1,8 @@
 /* memory_scenario.h: a scenario of recorded memory (tests/golden-memory/README.md) as `tessera
  * memory` sees it.
  */
-#ifndef TSR_CLI_MEMORY_SCENARIO_H
-#define TSR_CLI_MEMORY_SCENARIO_H
+#ifndef TSR_PLAYER_MEMORY_SCENARIO_H
+#define TSR_PLAYER_MEMORY_SCENARIO_H
 
 #include <jansson.h>
 

@@ -3,15 +3,15 @@
  * trace_tensors.c), and says all that in the format of the recorded results (trace_result.c;
  * tests/golden/README.md has the format).
  */
-#ifndef TSR_CLI_TRACE_H
-#define TSR_CLI_TRACE_H
+#ifndef TSR_PLAYER_TRACE_H
+#define TSR_PLAYER_TRACE_H
 
 #include <jansson.h>
 
 #include "exec/base/source.h"
 #include "exec/files/safetensors.h"
 #include "experiments/cli/gpu/gpus.h"
-#include "experiments/cli/player/trace/trace_scenario.h"
+#include "tests/player/events/trace_scenario.h"
 
 /* ---- the result ------------------------------------------------------------------------------ */
 
@@ -56,9 +56,6 @@ tsr_status tsr_trace_create(struct tsr_trace_run *run, uint32_t rank) TSR_MUST_U
 /* Wraps and runs all iterations: kinds train, ddp and error. */
 tsr_status tsr_trace_train(struct tsr_trace_run *run) TSR_MUST_USE;
 void tsr_trace_fini(struct tsr_trace_run *run);
-/* A line on standard error for each race of PyTorch's own that one of the engines has (NULL: none
- * there); `name`: what was run. Nothing fails. */
-void tsr_trace_note_races(const char *name, struct tsr_engine *const *engines, size_t n);
 /* Whether a run of the scenario (kinds train and ddp) has such a race: rank 0 decides everything,
  * and nothing is computed. What cannot be run has none. */
 bool tsr_trace_has_race(const struct tsr_scenario *scenario);

@@ -1,24 +1,16 @@
-/* memory_record.h: an executor that keeps what a memory recording has: the allocator's figures by
- * phase, live bytes by category at markers and peaks, and the time line of events.
+/* memory_record.h: an executor that keeps what a memory recording has: beside the allocator's
+ * figures by phase the live bytes by category at markers and peaks, and the time line of events.
  *
  * Everything is derived from the instructions as they come.
  */
-#ifndef TSR_CLI_MEMORY_RECORD_H
-#define TSR_CLI_MEMORY_RECORD_H
+#ifndef TSR_PLAYER_MEMORY_RECORD_H
+#define TSR_PLAYER_MEMORY_RECORD_H
 
 #include <jansson.h>
 
 #include "engine/tessera.h"
-#include "experiments/cli/player/memory/memory_scenario.h"
-
-/* What the device allocator held: largest and last values of a phase, in bytes. */
-struct tsr_phase_figures {
-    int iteration;
-    uint8_t phase;
-    uint32_t micro;
-    uint64_t peak_allocated, peak_requested, peak_reserved;
-    uint64_t end_allocated, end_requested, end_reserved, retries;
-};
+#include "experiments/cli/inspect/memory_figures.h"
+#include "tests/player/memory/memory_scenario.h"
 
 /* Live bytes by category when they were most: of one phase (all micro-batches), or of a whole
  * iteration (phase TSR_N_PHASES). Each request counts rounded up to 512 bytes. */
@@ -55,34 +47,21 @@ struct tsr_memory_event {
     const char *op;     /* allocations: the operation that follows; "" if none is known */
 };
 
-struct tsr_held_segment {
-    uint32_t segment;
-    uint16_t stream;
-    bool is_small, is_known; /* is_known: something was allocated in it */
-    uint64_t bytes;
-};
-
-/* An executor that keeps what memory did, and runs nothing. Owns its lists; `engine` is borrowed.
- */
+/* An executor that keeps what memory did, and runs nothing. It owns its lists; `figures.engine` is
+ * borrowed and set before the first instruction. */
 struct tsr_memory_record {
-    struct tsr_executor base;
-    const struct tsr_engine *engine; /* set before the first instruction */
-    struct tsr_phase_figures *phases;
-    size_t n_phases, cap_phases;
-    struct tsr_category_peak *peaks; /* of phases and iterations, in order of appearance */
+    struct tsr_memory_figures figures; /* first: its `base` is the executor */
+    struct tsr_category_peak *peaks;   /* of phases and iterations, in order of appearance */
     size_t n_peaks, cap_peaks;
     struct tsr_memory_marker *markers;
     size_t n_markers, cap_markers;
     struct tsr_memory_event *events;
     size_t n_events, cap_events;
-    struct tsr_held_segment *segments; /* held now */
-    size_t n_segments, cap_segments;
     uint64_t n_blocks; /* allocations and frees so far */
 
     /* running: */
-    bool has_phase;
     uint32_t n_allocs;
-    uint64_t allocated, requested, reserved, n_operations;
+    uint64_t n_operations;
     size_t first_of_operation; /* of the events */
     uint32_t *ids;             /* of buffers, by buffer id */
     size_t n_ids;
@@ -99,9 +78,6 @@ void tsr_memory_record_fini(struct tsr_memory_record *record);
  * NULL when out of memory. */
 /* "groups": parameters with the shapes that this rank holds. */
 json_t *tsr_memory_groups(const struct tsr_memory_scenario *s, struct tsr_engine *e);
-/* "allocator": of the plain run. */
-json_t *tsr_memory_allocator(const struct tsr_memory_scenario *s,
-                             const struct tsr_memory_record *plain);
 /* "categories", "snapshot_columns" and "snapshots": of the instrumented run, added to `result`.
  * Returns false when out of memory. */
 bool tsr_memory_categories(json_t *result, const struct tsr_memory_scenario *s,

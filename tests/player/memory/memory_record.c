@@ -1,5 +1,5 @@
 /* memory_record.c: collects the figures of a memory recording from a stream of instructions. */
-#include "experiments/cli/player/memory/memory_record.h"
+#include "tests/player/memory/memory_record.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -7,51 +7,6 @@
 static tsr_status no_memory(void)
 {
     return tsr_fail(TSR_ENOMEM, "out of memory while recording");
-}
-
-/* ---- phases ---------------------------------------------------------------------------------- */
-
-static struct tsr_phase_figures *running_phase(struct tsr_memory_record *r)
-{
-    return r->has_phase ? &r->phases[r->n_phases - 1] : NULL;
-}
-
-static void end_phase(struct tsr_memory_record *r)
-{
-    struct tsr_phase_figures *phase = running_phase(r);
-    if (!phase)
-        return;
-    phase->end_allocated = r->allocated;
-    phase->end_requested = r->requested;
-    phase->end_reserved = r->reserved;
-    phase->retries = tsr_engine_memory(r->engine).n_alloc_retries;
-    r->has_phase = false;
-}
-
-static tsr_status begin_phase(struct tsr_memory_record *r, const struct tsr_instr *instr)
-{
-    struct tsr_phase_figures phase = {.iteration = instr->origin.iteration,
-                                      .phase = instr->origin.phase,
-                                      .micro = instr->value,
-                                      .peak_allocated = r->allocated,
-                                      .peak_requested = r->requested,
-                                      .peak_reserved = r->reserved};
-    end_phase(r);
-    if (!TSR_PUSH(r->phases, r->n_phases, r->cap_phases, phase))
-        return no_memory();
-    r->has_phase = true;
-    return TSR_OK;
-}
-
-/* The phase before an instruction counts the level that it left. */
-static void raise_phase(struct tsr_memory_record *r)
-{
-    struct tsr_phase_figures *phase = running_phase(r);
-    if (!phase)
-        return;
-    phase->peak_allocated = tsr_max_u64(phase->peak_allocated, r->allocated);
-    phase->peak_requested = tsr_max_u64(phase->peak_requested, r->requested);
-    phase->peak_reserved = tsr_max_u64(phase->peak_reserved, r->reserved);
 }
 
 /* ---- categories ------------------------------------------------------------------------------ */
@@ -172,8 +127,6 @@ static tsr_status on_mark(struct tsr_memory_record *r, const struct tsr_instr *i
     bool is_group = instr->mark == TSR_MARK_GROUP_BEGIN || instr->mark == TSR_MARK_GROUP_END;
     if ((instr->mark != TSR_MARK_PHASE && !is_group) || instr->origin.phase == TSR_PHASE_INIT)
         return TSR_OK;
-    if (!is_group)
-        TSR_TRY(begin_phase(r, instr));
     return add_marker(r, instr);
 }
 
@@ -209,28 +162,12 @@ static struct tsr_memory_event event_of(const struct tsr_instr *instr, enum tsr_
                                      .address = instr->address};
 }
 
-static struct tsr_held_segment *held(struct tsr_memory_record *r, uint32_t segment)
-{
-    for (size_t i = r->n_segments; i-- > 0;)
-        if (r->segments[i].segment == segment)
-            return &r->segments[i];
-    return NULL;
-}
-
 static tsr_status on_block(struct tsr_memory_record *r, const struct tsr_instr *instr)
 {
     bool alloc = instr->kind == TSR_ALLOC;
     struct tsr_memory_event event = event_of(instr, alloc ? TSR_EVENT_ALLOC : TSR_EVENT_FREE);
-    struct tsr_held_segment *segment = alloc ? held(r, instr->segment) : NULL;
     event.operation = r->n_operations;
-    r->allocated += alloc ? instr->block_bytes : -instr->block_bytes;
-    r->requested += alloc ? instr->bytes : -instr->bytes;
-    raise_phase(r);
     r->n_blocks++;
-    if (segment && !segment->is_known) {
-        segment->is_known = true;
-        segment->is_small = instr->bytes <= 1 << 20;
-    }
     if (!id_of(r, instr, &event.id) || !TSR_PUSH(r->events, r->n_events, r->cap_events, event))
         return no_memory();
     return TSR_OK;
@@ -238,21 +175,8 @@ static tsr_status on_block(struct tsr_memory_record *r, const struct tsr_instr *
 
 static tsr_status on_segment(struct tsr_memory_record *r, const struct tsr_instr *instr)
 {
-    bool alloc = instr->kind == TSR_SEGMENT_ALLOC;
     struct tsr_memory_event event = event_of(instr, TSR_EVENT_SEGMENT);
-    struct tsr_held_segment *segment = held(r, instr->segment);
-    struct tsr_held_segment fresh = {.segment = instr->segment, .stream = instr->stream};
-    event.is_release = !alloc;
-    r->reserved += alloc ? instr->bytes : -instr->bytes;
-    raise_phase(r);
-    if (!segment) {
-        if (!TSR_PUSH(r->segments, r->n_segments, r->cap_segments, fresh))
-            return no_memory();
-        segment = &r->segments[r->n_segments - 1];
-    }
-    segment->bytes += alloc ? instr->bytes : -instr->bytes;
-    if (segment->bytes == 0)
-        *segment = r->segments[--r->n_segments];
+    event.is_release = instr->kind == TSR_SEGMENT_FREE;
     return TSR_PUSH(r->events, r->n_events, r->cap_events, event) ? TSR_OK : no_memory();
 }
 
@@ -270,6 +194,7 @@ static void on_work(struct tsr_memory_record *r, const struct tsr_instr *instr)
 static tsr_status submit(struct tsr_executor *x, const struct tsr_instr *instr)
 {
     struct tsr_memory_record *r = (struct tsr_memory_record *)x;
+    TSR_TRY(tsr_memory_figures_submit(&r->figures, instr));
     switch (instr->kind) {
     case TSR_MARK:
         return on_mark(r, instr);
@@ -293,22 +218,21 @@ static const struct tsr_executor_ops record_ops = {.size = sizeof(struct tsr_exe
 
 void tsr_memory_record_init(struct tsr_memory_record *record)
 {
-    *record = (struct tsr_memory_record){.base = {.ops = &record_ops}};
+    *record = (struct tsr_memory_record){.figures = {.base = {.ops = &record_ops}}};
 }
 
 tsr_status tsr_memory_record_end(struct tsr_memory_record *record)
 {
-    end_phase(record);
+    tsr_memory_figures_end(&record->figures);
     return count_categories(record);
 }
 
 void tsr_memory_record_fini(struct tsr_memory_record *record)
 {
-    free(record->phases);
     free(record->peaks);
     free(record->markers);
     free(record->events);
-    free(record->segments);
     free(record->ids);
+    tsr_memory_figures_fini(&record->figures);
     tsr_memory_record_init(record);
 }

@@ -1,5 +1,5 @@
 /* memory_scenario_build.c: builds the model of a memory scenario, wrapped as the scenario says. */
-#include "experiments/cli/player/memory/memory_traced.h"
+#include "tests/player/memory/memory_traced.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
 #include "engine/layout/dtensor.h"
 #include "engine/layout/tensor_parallel.h"
 #include "engine/layout/tp_extension.h"
-#include "experiments/cli/player/trace/trace.h"
+#include "tests/player/events/trace.h"
 
 /* ---- reading and writing that they share ----------------------------------------------------- */
 

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "experiments/cli/player/trace/trace_scenario.h"
+#include "tests/player/events/trace_scenario.h"
 
 enum sort { TEXT, WORD, COUNT, NUMBER, FLAG, DTYPE, LIST, EMPTY, MAP, ANY };
 

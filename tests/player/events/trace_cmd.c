@@ -9,10 +9,11 @@
 
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
-#include "experiments/cli/player/trace/trace.h"
 #include "experiments/study/base/files.h"
 #include "experiments/study/base/json.h"
 #include "experiments/study/simulate/open.h"
+#include "tests/player/events/trace.h"
+#include "tests/player/player.h"
 
 /* Takes every instruction and forgets it: only decisions are asked for here. */
 static tsr_status forget(struct tsr_executor *x, const struct tsr_instr *instr)
@@ -154,7 +155,7 @@ static tsr_status executor_of(const struct tsr_args *args, enum executor *out)
                     args->executor);
 }
 
-tsr_status tsr_cmd_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
+tsr_status tsr_player_trace(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
@@ -165,17 +166,6 @@ tsr_status tsr_cmd_trace(const struct tsr_usage *usage, struct tsr_args *args, i
         TSR_TRY(tsr_gpu_program(args->argv, &gpus));
     TSR_TRY(tsr_prepare_file("--out", args->out));
     return trace_file(args->file, args->out, executor, gpus);
-}
-
-void tsr_trace_note_races(const char *name, struct tsr_engine *const *engines, size_t n)
-{
-    for (int race = 0; race < TSR_N_RACES; race++) {
-        const char *text = NULL;
-        for (size_t i = 0; i < n && !text; i++)
-            text = engines[i] ? tsr_inherited_race(engines[i], (enum tsr_race)race) : NULL;
-        if (text)
-            fprintf(stderr, "tessera: note: %s: %s\n", name, text);
-    }
 }
 
 bool tsr_trace_has_race(const struct tsr_scenario *scenario)

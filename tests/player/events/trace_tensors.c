@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "exec/base/numeric.h"
-#include "experiments/cli/player/trace/trace.h"
+#include "tests/player/events/trace.h"
 
 /* ---- files of tensors ------------------------------------------------------------------------ */
 

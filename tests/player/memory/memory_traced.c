@@ -1,5 +1,5 @@
 /* memory_traced.c: the model of a scenario from its trace, wrapped by patterns of module names. */
-#include "experiments/cli/player/memory/memory_traced.h"
+#include "tests/player/memory/memory_traced.h"
 
 #include <stdlib.h>
 #include <string.h>
