@@ -1,8 +1,6 @@
 /* engine.c: life of an engine, rank classes, and the tables that describe what was wrapped. */
 #include "engine/compile/compile.h"
 #include "engine/create.h"
-#include "engine/ddp/ddp.h"
-#include "engine/ddp/reducer.h"
 #include "engine/fsdp1/fsdp1.h"
 #include "engine/inspect.h"
 #include "engine/models/model_parts.h"
@@ -121,7 +119,8 @@ void tsr_engine_destroy(struct tsr_engine *e)
     if (!e)
         return;
     tsr__save_drop(e);
-    tsr__wrapped_fini(e->fsdp);
+    TSR__EACH_WRAPPER (e, w, fini)
+        w->ops->fini(w);
     tsr__autograd_fini(&e->autograd);
     tsr__emitter_fini(e);
     tsr__tree_fini(&e->tree);
@@ -155,30 +154,11 @@ uint32_t tsr_shard_world(const struct tsr_engine *e)
     return mesh.size[mesh.n_dims - 1];
 }
 
-static bool has_custom_collective(const struct tsr_engine *e)
-{
-    for (size_t i = 0; i < e->fsdp->n_states; i++)
-        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
-            if (e->fsdp->states[i]->groups[k]->custom_all_gather ||
-                e->fsdp->states[i]->groups[k]->custom_reduce_scatter)
-                return true;
-    return false;
-}
-
-static uint64_t shard_signature(const struct tsr_engine *e, uint32_t rank)
+static uint64_t signature_of(const struct tsr_engine *e, uint32_t rank)
 {
     uint64_t hash = TSR_HASH_INIT;
-    if (has_custom_collective(e))
-        hash = tsr_hash_u64(hash, rank); /* SEND and RECV name peers: every rank does its own */
-    for (size_t i = 0; i < e->tree.n_params; i++) {
-        const struct tsr_param *p = e->tree.params[i];
-        if (!p || !p->fsdp || p->fsdp->shard_dim < 0)
-            continue;
-        struct tsr_chunk c =
-            tsr__chunk(p->shape[p->fsdp->shard_dim], p->fsdp->group->shard_size,
-                       rank / p->fsdp->group->shard_stride % p->fsdp->group->shard_size);
-        hash = tsr_hash_u64(hash, c.count);
-    }
+    TSR__EACH_WRAPPER (e, w, hash_rank)
+        hash = w->ops->hash_rank(e, w, rank, hash);
     return hash;
 }
 
@@ -195,7 +175,7 @@ tsr_status tsr_engine_rank_classes(struct tsr_engine *e, uint32_t *class_of,
         return tsr_no_memory(NULL);
     *n_classes = 0;
     for (uint32_t r = 0; r < shard; r++) {
-        signature[r] = shard_signature(e, r);
+        signature[r] = signature_of(e, r);
         uint32_t c = 0;
         while (c < *n_classes && signature[representative[c]] != signature[r])
             c++;

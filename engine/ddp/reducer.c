@@ -109,7 +109,7 @@ static void install(struct tsr_engine *e, struct tsr_reducer *r, const struct as
             s->bucket = (uint32_t)i;
             s->index = (uint32_t)k;
         }
-        if (e->tree.params_ready) /* else tsr__reducer_init_params() makes them */
+        if (e->tree.params_ready) /* else tsr__reducer_init_end() makes them */
             b->buffer = tsr__storage_new(e, b->bytes, TSR_CAT_REDUCE_SCATTER);
     }
 }
@@ -312,9 +312,9 @@ static void make_buffer(struct tsr_engine *e, const struct tsr_reducer *r, struc
         b->buffer = tsr__storage_new(e, b->bytes, TSR_CAT_REDUCE_SCATTER);
 }
 
-void tsr__reducer_init_params(struct tsr_engine *e)
+void tsr__reducer_init_end(struct tsr_engine *e, struct tsr_wrapper *w)
 {
-    struct tsr_reducer *r = e->reducer;
+    struct tsr_reducer *r = (struct tsr_reducer *)w;
     tsr__reducer_sync_state(e, r);
     for (size_t i = 0; i < r->n_buckets; i++)
         make_buffer(e, r, &r->buckets[i]);
@@ -437,7 +437,7 @@ tsr_status tsr_ddp(struct tsr_engine *e, const struct tsr_ddp_options *options)
     e->reducer = r;
     e->tree.root->hooks = &hooks;
     e->tree.n_wrapped++;
-    e->autograd.observer = &tsr__reducer_observer;
+    tsr__wrapper_add(e, &r->base, &tsr__reducer_wrapper);
     if (tsr__reducer_is_mixed(r))
         tsr__reducer_mix(e, r);
     if (r->n_params > 0)

@@ -40,6 +40,7 @@ struct slot { /* per parameter, by parameter id */
  * which). While a backward reduces, buckets before `next` are launched and no other is: they start
  * in order of index, whatever becomes ready first, so that all ranks reduce in one order. */
 struct tsr_reducer {
+    struct tsr_wrapper base;
     struct tsr_ddp_options options;
     size_t n_caps; /* limits of a dtype's first bucket, second ...; the last one for the rest */
     uint64_t *caps;
@@ -76,9 +77,11 @@ struct tsr_reducer {
     bool holds_copies;     /* of parameters: from a forward to the end of a backward that reduces */
 };
 
-extern const struct tsr_backward_observer tsr__reducer_observer;
-/* After the parameters got their values: the root rank's are broadcast. */
-void tsr__reducer_init_params(struct tsr_engine *e);
+/* reducer_backward.c, reducer.c, walk.c: its table of functions (graph/wrapper.h). */
+extern const struct tsr_wrapper_ops tsr__reducer_wrapper;
+/* After the parameters got their values: those of the first rank are broadcast. */
+void tsr__reducer_init_end(struct tsr_engine *e, struct tsr_wrapper *w);
+void tsr__walk_reducer(struct tsr_state_walk *walk, struct tsr_wrapper *w);
 bool tsr__reducer_is_mixed(const struct tsr_reducer *r);
 
 /* sync_state.c: all parameters and buffers are broadcast from rank 0; before a forward the buffers,

@@ -230,9 +230,9 @@ void tsr__reducer_attach_delayed(struct tsr_engine *e, struct tsr_reducer *r)
     tsr__emit_fill(e, r->delayed_buffer, r->delayed[0]->dtype, 0);
 }
 
-static void leaf_ready(struct tsr_engine *e, struct tsr_param *p)
+static void grad_ready(struct tsr_engine *e, struct tsr_wrapper *w, struct tsr_param *p)
 {
-    struct tsr_reducer *r = e->reducer;
+    struct tsr_reducer *r = (struct tsr_reducer *)w;
     struct slot *s = &r->slots[p->id];
     if (!tsr__ok(e))
         return;
@@ -271,9 +271,9 @@ static void check_static(struct tsr_engine *e, const struct tsr_reducer *r, uint
         }
 }
 
-static void begin(struct tsr_engine *e, uint32_t pass)
+static void backward_begin(struct tsr_engine *e, struct tsr_wrapper *w, uint32_t pass)
 {
-    struct tsr_reducer *r = e->reducer;
+    struct tsr_reducer *r = (struct tsr_reducer *)w;
     r->has_run_backward = true;
     r->reducing = r->sync;
     if (!r->reducing)
@@ -371,9 +371,9 @@ static void finalize(struct tsr_engine *e, struct tsr_reducer *r)
 }
 
 /* Ends a backward: all buckets are waited for, and gradients copied back. */
-static void end(struct tsr_engine *e)
+static void backward_end(struct tsr_engine *e, struct tsr_wrapper *w)
 {
-    struct tsr_reducer *r = e->reducer;
+    struct tsr_reducer *r = (struct tsr_reducer *)w;
     if (r->reducing && tsr__ok(e)) {
         bool first = is_first_of_static(r);
         if (first || (r->options.find_unused && !r->options.static_graph))
@@ -389,5 +389,32 @@ static void end(struct tsr_engine *e)
     r->reducing = false;
 }
 
-const struct tsr_backward_observer tsr__reducer_observer = {
-    tsr__reducer_prepare, tsr__reducer_reads, begin, leaf_ready, end};
+static void forward_begin(struct tsr_engine *e, struct tsr_wrapper *w)
+{
+    (void)w;
+    tsr__reducer_prepare(e);
+}
+
+static void reads(struct tsr_engine *e, struct tsr_wrapper *w, const struct tsr_module *m)
+{
+    (void)w;
+    tsr__reducer_reads(e, m);
+}
+
+static tsr_status begin_micro_batch(struct tsr_engine *e, struct tsr_wrapper *w,
+                                    enum tsr_accumulate rule, bool is_last)
+{
+    (void)w;
+    (void)rule;
+    return tsr_ddp_set_sync(e, is_last);
+}
+
+const struct tsr_wrapper_ops tsr__reducer_wrapper = {.name = "ddp",
+                                                     .init_end = tsr__reducer_init_end,
+                                                     .begin_micro_batch = begin_micro_batch,
+                                                     .forward_begin = forward_begin,
+                                                     .reads = reads,
+                                                     .backward_begin = backward_begin,
+                                                     .grad_ready = grad_ready,
+                                                     .backward_end = backward_end,
+                                                     .walk = tsr__walk_reducer};

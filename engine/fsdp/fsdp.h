@@ -7,7 +7,7 @@
 #include "engine/fsdp/fully_shard.h"
 #include "engine/fsdp/methods.h"
 #include "engine/fsdp/transitions.h"
-#include "engine/graph/module.h"
+#include "engine/graph/wrapper.h"
 #include "engine/layout/layout.h"
 #include "engine/ops/ops.h"
 
@@ -18,6 +18,7 @@ struct tsr_flat;
 
 /* What the engine keeps of all wrapped calls, fsdp1's among them. */
 struct tsr_wrapped {
+    struct tsr_wrapper base;
     struct tsr_state **states; /* in order of wrapping */
     size_t n_states, cap_states;
     const char **group_names; /* by group id */
@@ -28,7 +29,7 @@ struct tsr_wrapped {
     bool clips;               /* so does clipping, but only where gradients stay sums */
     bool raced[TSR_N_RACES];  /* see tsr_inherited_race() */
 };
-void tsr__wrapped_fini(struct tsr_wrapped *wrapped);
+extern const struct tsr_wrapper_ops tsr__fsdp_wrapper;
 
 enum tsr_training_state {
     TSR_IDLE,
@@ -48,10 +49,8 @@ struct tsr_fsdp_param {
     struct tsr_group *group;
     struct tsr_param_cut cut; /* as layouts ask for it */
     size_t n_aliases, cap_aliases;
-    char **aliases; /* FQNs of the other places inside the call's modules */
-    /* Of the initialisation: how often shards are made, at each place of the parameter and with
-     * each parent of its module, and how many were. */
-    size_t n_applied, n_made;
+    char **aliases;     /* FQNs of the other places inside the call's modules */
+    size_t n_made;      /* shards so far, of n_applied of the parameter */
     bool is_registered; /* the wrapped module has been made, and has taken the shard over ... */
     struct tsr_storage *registered; /* ... whose predecessor it keeps until it is made again */
     int shard_dim;                  /* -1: replicated */
@@ -231,6 +230,14 @@ static inline struct tsr_group *tsr__first_group(const struct tsr_state *s)
 
 /* ---- states and groups: what the files of this folder give each other ------------------------ */
 
+/* A shard as Module.to_empty() makes it: without padding, and anew at every place of a tied
+ * parameter. The shard of an earlier place goes into *replaced, where Module._apply() has it in a
+ * variable: until the module's next shard is there, or the module is done. */
+void tsr__init_shard(struct tsr_engine *e, struct tsr_fsdp_param *f, struct tsr_storage **replaced);
+/* After a wrapped module is materialised its uneven shards move into padded ones. */
+void tsr__pad_shards(struct tsr_engine *e, const struct tsr_state *s);
+void tsr__walk_states(struct tsr_state_walk *walk, struct tsr_wrapper *w);
+
 extern const struct tsr_module_hooks tsr__state_hooks;
 /* The hook on the gradient of an output of a wrapped module. */
 void tsr__state_pre_backward(struct tsr_engine *e, struct tsr_state *s);
@@ -243,9 +250,6 @@ void tsr__state_unshard_method(struct tsr_engine *e, struct tsr_state *s, bool a
 
 /* Tells layouts how the group cuts the parameter (wrap_groups.c). */
 void tsr__set_cut(struct tsr_fsdp_param *f);
-/* *param: the one that the group gets, a copy of it if the other side holds the first name. */
-tsr_status tsr__break_tie(struct tsr_engine *e, struct tsr_module *const *targets, size_t n_targets,
-                          struct tsr_param **param);
 /* Begins an event of the trace about a group. */
 void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g);
 /* Sets the size and communicator of the post-forward mesh (wrap_groups.c). */
@@ -310,17 +314,17 @@ void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g);
 bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                          size_t n);
 /* state.c. The optimizer writes parameters from here on. */
-void tsr__optimizer_stepped(struct tsr_engine *e);
+void tsr__optimizer_stepped(struct tsr_engine *e, struct tsr_wrapper *w);
 /* The streams of gathers have been made to wait for `event` of the compute stream. */
 void tsr__gathers_follow(struct tsr_comm_ctx *comm, uint32_t event);
 /* The shards get other values than a kernel that writes the mirror, too, gives them. */
-void tsr__mirrors_are_stale(struct tsr_engine *e);
+void tsr__mirrors_are_stale(struct tsr_engine *e, struct tsr_wrapper *w);
 /* reduce.c. True if reductions of the group only add. */
 bool tsr__is_folded(const struct tsr_group *g);
 /* What the gradient must still be multiplied by; 1 if it is as PyTorch has it. */
 double tsr__folded_scale(const struct tsr_param *p);
 /* True if a group was wrapped so. */
-bool tsr__folds(const struct tsr_engine *e);
+bool tsr__folds(const struct tsr_wrapped *wrapped);
 /* Args of a kernel: how the parameter is cut (KERNELS.md). */
 void tsr__cut_args(struct tsr_engine *e, const struct tsr_fsdp_param *p);
 /* Hands a user's collective its two tensors (taken over) and lets it emit on `stream`. */
@@ -331,5 +335,34 @@ void tsr__run_custom(struct tsr_engine *e, const struct tsr_custom_comm *custom,
 void tsr__drop_raw(struct tsr_engine *e, struct tsr_fsdp_param *p);
 void tsr__reduce_grads(struct tsr_engine *e, struct tsr_group *g, struct tsr_reduce_item *items,
                        size_t n);
+
+/* ---- a call --------------------------------------------------------------------------------- */
+
+/* One call of fully_shard() or replicate() while it runs: fully_shard.c checks it and finds its
+ * modules and parameters, wrap_groups.c makes the groups. Its lists live in the engine's arena.
+ * `params`: those of `managed` that no other call has, each once, in the order in which they lie in
+ * the flat buffers. */
+struct tsr__wrap_call {
+    struct tsr_engine *e;
+    const struct tsr_wrap_options *options;
+    bool replicate;
+    struct tsr_submesh mesh; /* dimensions of the engine's mesh that the call uses */
+    size_t n_targets;
+    struct tsr_module **targets; /* roots of the list */
+    bool *seen;                  /* by module id */
+    size_t n_managed, cap_managed;
+    struct tsr_module **managed; /* post-order */
+    size_t n_params, cap_params;
+    struct tsr_param **params;
+};
+
+/* The call names mesh dimensions of SPMD parameters (section 2.8). */
+static inline bool tsr__is_spmd(const struct tsr__wrap_call *c)
+{
+    return c->options->n_spmd_shard > 0 || c->options->n_spmd_replicate > 0;
+}
+
+/* Makes the groups of the state from the call's parameters: one per mesh. */
+tsr_status tsr__make_groups(struct tsr__wrap_call *c, struct tsr_state *s) TSR_MUST_USE;
 
 #endif

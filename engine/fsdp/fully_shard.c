@@ -1,7 +1,7 @@
 /* fully_shard.c: fully_shard() and replicate(): what is refused (section 4.6), which modules and
  * parameters a call manages (2.1), and the state that it leaves on its modules.
  */
-#include "engine/fsdp/wrap_call.h"
+#include "engine/fsdp/fsdp.h"
 
 #include <string.h>
 
@@ -225,12 +225,14 @@ static tsr_status install(struct tsr__wrap_call *c, struct tsr_state *s)
         TSR_TRY(register_group(e, s, s->groups[i]));
     for (size_t i = 0; i < c->n_targets; i++) {
         c->targets[i]->state = s;
+        c->targets[i]->wrapper = &e->fsdp->base;
         c->targets[i]->hooks = &tsr__state_hooks;
     }
     for (size_t i = 0; i < s->n_groups; i++)
         for (size_t k = 0; k < s->groups[i]->n_params; k++)
             tsr__set_cut(s->groups[i]->params[k]);
     e->tree.n_wrapped++;
+    tsr__wrapper_add(e, &e->fsdp->base, &tsr__fsdp_wrapper);
     if (!TSR_PUSH(e->fsdp->states, e->fsdp->n_states, e->fsdp->cap_states, s))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     return e->status;

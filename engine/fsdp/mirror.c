@@ -91,7 +91,7 @@ void tsr__alias_unsharded(struct tsr_engine *e, struct tsr_group *g)
  * of the parameter. */
 static bool reads_any_gradient(const struct tsr_engine *e)
 {
-    return e->fsdp->optimizer_reads_any && (!e->fsdp->clips || tsr__folds(e)) &&
+    return e->fsdp->optimizer_reads_any && (!e->fsdp->clips || tsr__folds(e->fsdp)) &&
            e->shape.n_micro == 1;
 }
 
@@ -128,8 +128,9 @@ bool tsr__keep_gradients(struct tsr_engine *e, struct tsr_group *g, struct tsr_r
     return true;
 }
 
-void tsr__mirrors_are_stale(struct tsr_engine *e)
+void tsr__mirrors_are_stale(struct tsr_engine *e, struct tsr_wrapper *w)
 {
+    (void)w;
     for (size_t i = 0; i < e->fsdp->n_states; i++)
         for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
             e->fsdp->states[i]->groups[k]->mirror_is_fresh = false;

@@ -526,11 +526,11 @@ double tsr__folded_scale(const struct tsr_param *p)
     return 1 / (g->divide_factor != 0 ? g->divide_factor : ranks);
 }
 
-bool tsr__folds(const struct tsr_engine *e)
+bool tsr__folds(const struct tsr_wrapped *wrapped)
 {
-    for (size_t i = 0; i < e->fsdp->n_states; i++)
-        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
-            if (e->fsdp->states[i]->groups[k]->folds)
+    for (size_t i = 0; i < wrapped->n_states; i++)
+        for (size_t k = 0; k < wrapped->states[i]->n_groups; k++)
+            if (wrapped->states[i]->groups[k]->folds)
                 return true;
     return false;
 }

@@ -7,11 +7,6 @@
 
 #include <stdlib.h>
 
-void tsr__wrapped_fini(struct tsr_wrapped *wrapped)
-{
-    free(wrapped->states);
-}
-
 void tsr__event_group(struct tsr_event *ev, const char *name, const struct tsr_group *g)
 {
     tsr__event_begin(ev, name);
@@ -65,8 +60,9 @@ static void leave_hook(struct tsr_engine *e)
 
 /* ---- races that PyTorch has ------------------------------------------------------------------ */
 
-void tsr__optimizer_stepped(struct tsr_engine *e)
+void tsr__optimizer_stepped(struct tsr_engine *e, struct tsr_wrapper *w)
 {
+    (void)w;
     for (size_t i = 0; i < e->fsdp->n_states; i++) {
         struct tsr_state_ctx *ctx = e->fsdp->states[i]->ctx;
         ctx->event_is_stale = true;

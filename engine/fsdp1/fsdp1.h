@@ -5,6 +5,7 @@
  *   fsdp1.c           lazy initialisation, forward hooks, unshard and reshard, the rate limiter
  *   fsdp1_views.c     original parameters as views of the flat one, and the way of their gradients
  *   fsdp1_backward.c  backward hooks, the reduction, the end of a backward
+ *   wrapper.c         the table of functions that shared code calls (graph/wrapper.h)
  */
 #ifndef TSR_ENGINE_FSDP1_H
 #define TSR_ENGINE_FSDP1_H
@@ -53,6 +54,7 @@ enum { TSR__FSDP1_IN_FLIGHT = 2 }; /* all-gathers that the limiter allows */
  * before one more gather the host waits for the oldest. pre_order is that of the first iteration,
  * by which later ones prefetch; post_order that of each iteration's own forward. */
 struct tsr_fsdp1 {
+    struct tsr_wrapper base;
     struct tsr_fsdp1_options options; /* of the first call; the same for all (F2) */
     bool lazy_done, hybrid, sync, callback_queued, first_iteration;
     struct tsr_flat *root;
@@ -74,6 +76,8 @@ struct tsr_fsdp1 {
     size_t n_step, cap_step;
     struct tsr_param **step; /* tsr__params_to_step() */
 };
+
+extern const struct tsr_wrapper_ops tsr__fsdp1_wrapper;
 
 /* ---- fsdp1.c --------------------------------------------------------------------------------- */
 
@@ -113,8 +117,8 @@ void tsr__fsdp1_register_pre_backward(struct tsr_engine *e, struct tsr_flat *f,
 void tsr__fsdp1_expect_backward(struct tsr_flat *f);
 /* Runs the pre-backward hook of f's module, unless it ran in this backward. */
 void tsr__fsdp1_pre_backward(struct tsr_engine *e, struct tsr_flat *f);
-extern const struct tsr_backward_observer tsr__fsdp1_observer;
-void tsr__fsdp1_zero_grad(struct tsr_flat *f);
+/* The gradient of an original parameter, or of a flat one, is complete. */
+void tsr__fsdp1_grad_ready(struct tsr_engine *e, struct tsr_wrapper *w, struct tsr_param *p);
 /* Frees gradients that zero_grad() left behind. */
 void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all);
 

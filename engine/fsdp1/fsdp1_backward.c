@@ -5,11 +5,6 @@
 
 /* ---- gradients of the flat parameter --------------------------------------------------------- */
 
-void tsr__fsdp1_zero_grad(struct tsr_flat *f)
-{
-    f->grads_are_none = true;
-}
-
 void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all)
 {
     for (size_t i = 0; i < all->n_flats; i++) {
@@ -245,13 +240,12 @@ static void post_backward(struct tsr_engine *e, struct tsr_flat *f)
     e->origin.group = TSR_NO_ID;
 }
 
-static void leaf_ready(struct tsr_engine *e, struct tsr_param *p)
+void tsr__fsdp1_grad_ready(struct tsr_engine *e, struct tsr_wrapper *w, struct tsr_param *p)
 {
+    (void)w;
     if (p->flat)
         post_backward(e, p->flat);
 }
-
-const struct tsr_backward_observer tsr__fsdp1_observer = {.leaf_ready = leaf_ready};
 
 /* Parameters whose post-backward did not run, because their output was not used. */
 static void catch_all_reshard(struct tsr_engine *e, struct tsr_flat *f)

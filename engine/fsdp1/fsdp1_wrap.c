@@ -36,6 +36,7 @@ static tsr_status add_param(struct collect *c, struct tsr_param *p)
     if (p->tp)
         return tsr_fail(TSR_EUNSUPPORTED, "fsdp1 beside tensor parallelism is not modelled");
     p->flat = f;
+    p->wrapper = &f->all->base;
     if (!TSR__ARENA_PUSH(c->e, f->params, f->n, c->cap, p))
         return c->e->status;
     return TSR_OK;
@@ -314,9 +315,11 @@ tsr_status tsr_fsdp1(struct tsr_engine *e, struct tsr_module *m,
         tsr__set_cut(f->shard);
     }
     m->state = s;
+    m->wrapper = &f->all->base;
     m->hooks = &tsr__fsdp1_hooks;
     e->tree.n_wrapped++;
-    e->autograd.observer = &tsr__fsdp1_observer;
+    tsr__wrapper_add(e, &e->fsdp->base, &tsr__fsdp_wrapper); /* it has the states */
+    tsr__wrapper_add(e, &f->all->base, &tsr__fsdp1_wrapper);
     if (!TSR_PUSH(e->fsdp->states, e->fsdp->n_states, e->fsdp->cap_states, s))
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     return e->status;

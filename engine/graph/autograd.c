@@ -5,7 +5,7 @@
  */
 #include <stdlib.h>
 
-#include "engine/graph/engine.h"
+#include "engine/graph/wrapper.h"
 
 void tsr__autograd_fini(struct tsr_autograd *autograd)
 {
@@ -88,8 +88,10 @@ void tsr__accumulate(struct tsr_engine *e, struct tsr_node *node, struct tsr_ten
     } else {
         emit_sum(e, leaf->grad, leaf->grad, grad_out[0]);
     }
-    if (e->autograd.observer && leaf->param)
-        e->autograd.observer->leaf_ready(e, leaf->param);
+    if (!leaf->param)
+        return;
+    TSR__EACH_WRAPPER (e, w, grad_ready)
+        w->ops->grad_ready(e, w, leaf->param);
 }
 
 /* ---- the backward pass ----------------------------------------------------------------------- */
@@ -271,21 +273,19 @@ void tsr__backward_part(struct tsr_engine *e, struct tsr_tensor *y, struct tsr_t
 
 void tsr__backward_start(struct tsr_engine *e)
 {
-    const struct tsr_backward_observer *observer = e->autograd.observer;
     e->autograd.in_backward = true;
-    if (observer && observer->begin)
-        observer->begin(e, e->autograd.backward_pass);
+    TSR__EACH_WRAPPER (e, w, backward_begin)
+        w->ops->backward_begin(e, w, e->autograd.backward_pass);
 }
 
 void tsr__backward_finish(struct tsr_engine *e)
 {
-    const struct tsr_backward_observer *observer = e->autograd.observer;
     e->origin.module = TSR_NO_ID;
     for (size_t i = 0; i < e->autograd.n_callbacks; i++)
         e->autograd.callbacks[i].fn(e, e->autograd.callbacks[i].user);
     e->autograd.n_callbacks = 0;
-    if (observer && observer->end)
-        observer->end(e);
+    TSR__EACH_WRAPPER (e, w, backward_end)
+        w->ops->backward_end(e, w);
 }
 
 void tsr__backward(struct tsr_engine *e, struct tsr_tensor *const *losses, size_t n)

@@ -197,6 +197,8 @@ struct tsr_step_shape {
     uint32_t n_micro;
 };
 
+enum { TSR__MAX_WRAPPERS = 4 }; /* of one engine */
+
 /* Invariant: `stopped` only inside a recomputation; `origin` and `stream` say where the next
  * instruction comes from, so whoever changes them for a while puts them back. The pointers below
  * are set as long as the engine lives, but for the wrappers that a job may do without. */
@@ -215,6 +217,8 @@ struct tsr_engine {
     struct tsr_module_tree tree;
     struct tsr_emitter emit;
     struct tsr_autograd autograd;
+    struct tsr_wrapper *wrappers[TSR__MAX_WRAPPERS]; /* graph/wrapper.h; in order of first use */
+    size_t n_wrappers;
 
     struct tsr_tp_use *tp;        /* layout/layout.h */
     struct tsr_model_info *model; /* ops/ops_common.h */

@@ -146,20 +146,6 @@ struct tsr_region {
 
 /* ---- the state of the backward --------------------------------------------------------------- */
 
-/* Who follows backwards: one at a time (a reducer, or FSDP1's flat parameters). */
-struct tsr_backward_observer {
-    /* Before a forward, and before its inputs are cast. NULL: not asked for. */
-    void (*forward)(struct tsr_engine *e);
-    /* Before a kernel of a traced model that reads a parameter which `m` owns. NULL: likewise. */
-    void (*reads)(struct tsr_engine *e, const struct tsr_module *m);
-    /* The graph has been traversed; `pass` marks the nodes that will run. NULL: not asked for. */
-    void (*begin)(struct tsr_engine *e, uint32_t pass);
-    /* A parameter's gradient is complete and stored. */
-    void (*leaf_ready)(struct tsr_engine *e, struct tsr_param *p);
-    /* All nodes and all callbacks have run. NULL: not asked for. */
-    void (*end)(struct tsr_engine *e);
-};
-
 /* Invariant: the heap is empty, and no callback waits, outside of a backward. */
 struct tsr_autograd {
     bool in_backward;
@@ -179,7 +165,6 @@ struct tsr_autograd {
         void *user;
     } * callbacks;
     size_t n_callbacks, cap_callbacks;
-    const struct tsr_backward_observer *observer; /* NULL: nobody */
 };
 void tsr__autograd_fini(struct tsr_autograd *autograd);
 
@@ -233,7 +218,7 @@ enum tsr_category tsr__grad_category(const struct tsr_engine *e, const struct ts
 bool tsr__at_backward_end(struct tsr_engine *e, void (*fn)(struct tsr_engine *e, void *user),
                           void *user);
 /* Runs backward from the losses: start, nodes, finish. Who runs a backward without nodes (a traced
- * model) calls the first and the last: the observer is told, of a pass whose leaves are marked, and
+ * model) calls the first and the last: wrappers are told, of a pass whose leaves are marked, and
  * callbacks run. */
 void tsr__backward_start(struct tsr_engine *e);
 void tsr__backward_finish(struct tsr_engine *e);

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "engine/graph/engine.h"
+#include "engine/graph/wrapper.h"
 
 void tsr__tree_fini(struct tsr_module_tree *tree)
 {
@@ -547,4 +547,16 @@ struct tsr_tensor *tsr_call(struct tsr_engine *e, struct tsr_module *m, struct t
     if (m->checkpoint.outside && !again)
         return tsr__checkpoint_call(e, m, in, true);
     return tsr__call_hooks(e, m, in);
+}
+
+/* ---- wrappers -------------------------------------------------------------------------------- */
+
+void tsr__wrapper_add(struct tsr_engine *e, struct tsr_wrapper *w,
+                      const struct tsr_wrapper_ops *ops)
+{
+    if (w->ops)
+        return;
+    TSR_CHECK(e->n_wrappers < TSR__MAX_WRAPPERS);
+    w->ops = ops;
+    e->wrappers[e->n_wrappers++] = w;
 }

@@ -9,6 +9,7 @@
 struct tsr_state;
 struct tsr_cplan;
 struct tsr_flat;
+struct tsr_wrapper; /* wrapper.h */
 
 /* ---- modules and parameters ------------------------------------------------------------------ */
 
@@ -32,6 +33,8 @@ struct tsr_param {
     uint32_t id;
     uint32_t visited;                /* stamp of the last walk that listed parameters */
     uint32_t n_places;               /* of modules that hold it, or more: 1 is never tied */
+    uint32_t n_applied;              /* initialisations: with each place, and each of its parents */
+    struct tsr_wrapper *wrapper;     /* that manages it; NULL: it is whole on every rank */
     struct tsr_fsdp_param *fsdp;     /* NULL: not managed */
     const struct tsr_param_cut *cut; /* how its group cuts it; NULL: not managed */
     struct tsr_tensor *value;        /* what the module computes with now; NULL: sharded */
@@ -105,6 +108,7 @@ struct tsr_module {
     tsr_forward_fn forward;
     void *impl;
     const struct tsr_module_hooks *hooks; /* of the latest wrapper; NULL: it is not wrapped */
+    struct tsr_wrapper *wrapper;          /* that manages its parameters; NULL: none does */
     struct tsr_state *state;              /* set by fully_shard, replicate or fsdp1 */
     struct tsr_checkpoint_mode checkpoint;
     struct tsr_cplan *plans;       /* of a compiled block (compile.h) */

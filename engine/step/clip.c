@@ -1,6 +1,7 @@
 /* clip.c: clipping by the global norm (operators.md, section 13), over lists of gradients and, as
  * FSDP1 does it, gradient by gradient.
  */
+#include "engine/graph/wrapper.h"
 #include "engine/step/step_impl.h"
 
 /* Norms add up over the ranks that hold different pieces: one all-reduce per mesh dimension that
@@ -8,9 +9,8 @@
 static bool reduces_norms(const struct tsr_engine *e, uint16_t comm)
 {
     bool shards = e->tp->size > 1 && e->tp->comm == comm;
-    for (size_t i = 0; i < e->fsdp->n_states; i++)
-        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
-            shards |= e->fsdp->states[i]->groups[k]->shard_comm == comm;
+    TSR__EACH_WRAPPER (e, w, shards_over)
+        shards |= w->ops->shards_over(w, comm);
     return shards && e->emit.comms[comm].size > 1;
 }
 
@@ -353,7 +353,7 @@ void tsr__clip(struct tsr_engine *e)
     struct tsr_storage *total = total_norm(&c, &s), *factor = tsr__clip_factor(e, total);
     if (tsr__ok(e))
         tsr__report_value(e, TSR_REPORT_GRAD_NORM, 0, total, e->step->clip_dtype);
-    if (tsr__ok(e) && tsr__folds(e)) {
+    if (tsr__ok(e) && tsr__leaves_grads_unscaled(e)) {
         e->step->clip_factor = factor;
         factor = NULL;
     } else if (tsr__ok(e)) {

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "engine/fsdp1/fsdp1.h"
+#include "engine/graph/wrapper.h"
 #include "engine/step/step_impl.h"
 #include "engine/step/values.h"
 
@@ -454,7 +455,7 @@ static void run(struct tsr_engine *e, bool counts)
         tsr__count_steps(&s);
     make_states(&s);
     if (e->step->config.optimizer != TSR_OPT_ADAMW_FUSED)
-        tsr__mirrors_are_stale(e);
+        tsr__values_changed(e);
     tsr__save_guard(e);
     run_groups(&s);
     s.host = true;

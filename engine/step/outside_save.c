@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 
+#include "engine/graph/wrapper.h"
 #include "engine/step/step_impl.h"
 
 /* ---- saving while training goes on ----------------------------------------------------------- */
@@ -374,7 +375,8 @@ tsr_status tsr_save_run(struct tsr_engine *e, enum tsr_save how)
         TSR_TRY(tsr__check_full(e));
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_SAVE));
     tsr__save_finish(e); /* one at a time */
-    TSR_TRY(tsr_state_dict(e, e->tree.root));
+    TSR__EACH_WRAPPER (e, w, state_dict)
+        TSR_TRY(w->ops->state_dict(e, w));
     struct tsr__items items = tsr__items_collect(e, true);
     if (how == TSR_SAVE_SHARDED)
         save_shards(e, &items);

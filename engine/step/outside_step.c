@@ -3,6 +3,7 @@
  * instructions, as PyTorch 2.11 does it (experiments/guide/memory.md names the functions that are
  * followed).
  */
+#include "engine/graph/wrapper.h"
 #include "engine/step/step_impl.h"
 
 #include <stdlib.h>
@@ -27,55 +28,6 @@ uint64_t tsr__item_full_bytes(const struct tsr__item *item)
 uint64_t tsr__item_local_bytes(const struct tsr__item *item)
 {
     return tsr__param_local_numel(item->p) * tsr_dtype_bytes(item->dtype);
-}
-
-/* The copies of pageable memory, and those that nobody asked to be asynchronous, block. */
-void tsr__host_waits(struct tsr_engine *e)
-{
-    struct tsr_instr read = {.kind = TSR_HOST_READ, .stream = e->stream, .comm = UINT16_MAX};
-    tsr__emit(e, &read);
-}
-
-void tsr__host_work(struct tsr_engine *e, const char *name, tsr_dtype dtype, uint64_t read,
-                    uint64_t written)
-{
-    struct tsr_work work = {.op = TSR_OP_POINTWISE,
-                            .dtype = (uint8_t)dtype,
-                            .name = name,
-                            .bytes_read = read,
-                            .bytes_written = written};
-    struct tsr_instr instr = {.kind = TSR_HOST_OP, .comm = UINT16_MAX, .work = &work};
-    tsr__emit(e, &instr);
-}
-
-/* `bytes` at `offset` of a storage to the begin of another one. */
-void tsr__transfer(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
-                   const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name)
-{
-    if (!from || !to || bytes == 0 || !tsr__ok(e))
-        return;
-    bool on_host = from->space != TSR_SPACE_DEVICE && to->space != TSR_SPACE_DEVICE;
-    tsr__operand(e, from, offset, bytes, TSR_READ, dtype);
-    tsr__operand(e, to, 0, bytes, TSR_WRITE, dtype);
-    if (on_host) {
-        tsr__host_work(e, name, dtype, bytes, bytes);
-        return;
-    }
-    tsr__emit_copy(e, dtype, bytes, bytes, name);
-    if (from->space == TSR_SPACE_HOST || to->space == TSR_SPACE_HOST)
-        tsr__host_waits(e);
-}
-
-void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s)
-{
-    if (!s || s->bytes == 0 || !tsr__ok(e))
-        return;
-    if (s->space == TSR_SPACE_DEVICE) {
-        tsr__emit_fill(e, s, TSR_DTYPE_NONE, 0);
-        return;
-    }
-    tsr__operand_storage(e, s, TSR_WRITE, TSR_DTYPE_NONE);
-    tsr__host_work(e, "fill", TSR_F32, 0, s->bytes);
 }
 
 /* ---- state dicts ----------------------------------------------------------------------------- */
@@ -292,11 +244,12 @@ tsr_status tsr_load_run(struct tsr_engine *e, enum tsr_load how, bool optimizer)
     if (how == TSR_LOAD_FULL_RANK0)
         TSR_TRY(tsr__check_full(e));
     TSR_TRY(tsr__section_begin(e, TSR_PHASE_LOAD));
-    TSR_TRY(tsr_state_dict(e, e->tree.root));
+    TSR__EACH_WRAPPER (e, w, state_dict)
+        TSR_TRY(w->ops->state_dict(e, w));
     if (optimizer)
         init_optimizer_state(e);
     struct tsr__items items = tsr__items_collect(e, optimizer);
-    tsr__mirrors_are_stale(e);
+    tsr__values_changed(e);
     tsr__save_guard(e);
     if (how == TSR_LOAD_FULL_RANK0)
         load_from_rank_0(e, &items);
@@ -335,7 +288,7 @@ static struct tsr_storage *build_param(struct tsr_engine *e, const struct tsr_pa
     uint64_t bytes = tsr__full_bytes(p);
     if (e->config.init != TSR_INIT_DEVICE)
         return tsr__storage_empty(e, bytes, TSR_CAT_INIT, TSR_SPACE_HOST);
-    return tsr__storage_new(e, bytes, p->fsdp ? TSR_CAT_INIT : TSR_CAT_SHARDED_PARAM);
+    return tsr__storage_new(e, bytes, p->wrapper ? TSR_CAT_INIT : TSR_CAT_SHARDED_PARAM);
 }
 
 static bool build_module(void *user, struct tsr_module *m)
@@ -352,66 +305,16 @@ static bool build_module(void *user, struct tsr_module *m)
     return tsr__ok(e);
 }
 
-/* module.to(device) of what was built on the host. */
-static void move_to_device(struct tsr_engine *e, struct tsr_param *p, enum tsr_category category)
-{
-    if (!p->master || p->master->space == TSR_SPACE_DEVICE)
-        return;
-    struct tsr_storage *device = tsr__storage_new(e, tsr__full_bytes(p), category);
-    tsr__transfer(e, p->master, 0, device, tsr__full_bytes(p), p->dtype, "h2d_param");
-    tsr__storage_release(e, &p->master);
-    p->master = device;
-}
-
-/* The padded shard of a full parameter, where the group keeps shards. */
-static void cut_shard(struct tsr_engine *e, struct tsr_fsdp_param *f)
-{
-    struct tsr_param *p = f->param;
-    uint64_t bytes = f->shard_numel * tsr_dtype_bytes(p->dtype);
-    struct tsr_storage *shard = tsr__storage_new(e, bytes, TSR_CAT_SHARDED_PARAM);
-    tsr__fill(e, shard); /* new_zeros() */
-    tsr__transfer(e, p->master, 0, shard, tsr__local_bytes(p), p->dtype, "cut_shard");
-    if (f->group->offload != TSR_OFFLOAD_NONE) {
-        struct tsr_storage *host =
-            tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_PARAM, TSR_SPACE_HOST);
-        tsr__transfer(e, shard, 0, host, bytes, p->dtype, "d2h_shard");
-        tsr__storage_release(e, &shard);
-        shard = host;
-    }
-    if (f->group->offload == TSR_OFFLOAD_CPU_PINNED) {
-        struct tsr_storage *pinned =
-            tsr__storage_empty(e, bytes, TSR_CAT_SHARDED_PARAM, TSR_SPACE_PINNED);
-        tsr__transfer(e, shard, 0, pinned, bytes, p->dtype, "pin_shard");
-        tsr__storage_release(e, &shard);
-        shard = pinned;
-    }
-    f->sharded = shard;
-}
-
-/* One fully_shard() call: its full parameters live until it returns. */
-static void shard_group(struct tsr_engine *e, struct tsr_group *g)
-{
-    e->origin.group = g->id;
-    for (size_t i = 0; i < g->n_params; i++)
-        move_to_device(e, g->params[i]->param, TSR_CAT_INIT);
-    for (size_t i = 0; i < g->n_params && tsr__ok(e); i++)
-        if (g->params[i]->param->master)
-            cut_shard(e, g->params[i]);
-    for (size_t i = 0; i < g->n_params; i++)
-        tsr__storage_release(e, &g->params[i]->param->master);
-    e->origin.group = TSR_NO_ID;
-}
-
 /* Outside every group: the module computes with the parameter itself. */
 static bool keep_full(void *user, struct tsr_module *m)
 {
     struct tsr_engine *e = user;
     for (size_t i = 0; i < m->n_params && tsr__ok(e); i++) {
         struct tsr_param *p = m->params[i].param;
-        if (p->meta || p->fsdp || p->value || !p->master)
+        if (p->meta || p->wrapper || p->value || !p->master)
             continue;
         e->origin.module = m->id;
-        move_to_device(e, p, TSR_CAT_SHARDED_PARAM);
+        tsr__param_to_device(e, p, TSR_CAT_SHARDED_PARAM);
         p->value = tsr__tensor_view(e, p->master, p->dtype, p->n_dims, p->shape);
         if (!p->value)
             continue;
@@ -431,9 +334,8 @@ void tsr__init_unsharded(struct tsr_engine *e)
                        "a tensor-parallel model that is built unsharded is not modelled");
     tsr__module_walk(e->tree.root, build_module, e);
     e->origin.module = TSR_NO_ID;
-    for (size_t i = 0; i < e->fsdp->n_states; i++)
-        for (size_t k = 0; k < e->fsdp->states[i]->n_groups; k++)
-            shard_group(e, e->fsdp->states[i]->groups[k]);
+    TSR__EACH_WRAPPER (e, w, shard_built_model)
+        w->ops->shard_built_model(e, w);
     tsr__module_walk(e->tree.root, keep_full, e);
     e->origin.module = TSR_NO_ID;
 }

@@ -3,9 +3,7 @@
  */
 #include <string.h>
 
-#include "engine/ddp/ddp.h"
-#include "engine/ddp/reducer.h"
-#include "engine/fsdp1/fsdp1.h"
+#include "engine/graph/wrapper.h"
 #include "engine/layout/tensor_parallel.h"
 #include "engine/ops/ops_fused.h"
 #include "engine/step/step_impl.h"
@@ -47,8 +45,8 @@ tsr_status tsr_step_configure(struct tsr_engine *e, const struct tsr_step_config
                                           "flash-attn's or compiled, and without metrics");
     e->ops->loss_chunks = config->loss_chunks;
     e->ops->loss_kernel = config->loss_kernel;
-    e->fsdp->optimizer_reads_any = config->optimizer == TSR_OPT_ADAMW_FUSED;
-    e->fsdp->clips = config->clip;
+    TSR__EACH_WRAPPER (e, w, configured)
+        w->ops->configured(e, w, config);
     return e->tree.root ? tsr__check_loss(e) : TSR_OK;
 }
 
@@ -143,10 +141,8 @@ void tsr__zero_grad(struct tsr_engine *e)
     struct tsr_param *const *params = tsr__params_in_order(e, &n);
     for (size_t i = 0; i < n; i++) {
         struct tsr_param *p = params[i];
-        if (p->flat) {
-            tsr__fsdp1_zero_grad(p->flat);
-        } else if (p->fsdp) {
-            tsr__storage_release(e, &p->fsdp->grad);
+        if (p->wrapper) {
+            p->wrapper->ops->zero_grad(e, p->wrapper, p);
         } else {
             drop(e, &p->full_grad);
             if (p->value)
@@ -328,7 +324,8 @@ static bool check_folded(struct tsr_engine *e)
 {
     const struct tsr_step_config *config = &e->step->config;
     bool fused = config->optimizer == TSR_OPT_ADAMW_FUSED || config->optimizer == TSR_OPT_NONE;
-    if (tsr__folds(e) && (!fused || (config->clip && config->clip_how != TSR_CLIP_FOREACH)))
+    if (tsr__leaves_grads_unscaled(e) &&
+        (!fused || (config->clip && config->clip_how != TSR_CLIP_FOREACH)))
         TSR__RAISE(
             e, TSR_EUNSUPPORTED,
             "gradients that stay sums need the fused AdamW, and clipping over all gradients");
@@ -341,7 +338,9 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
         return e->status;
     if (e->step->config.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
-        bool by_wrapper = e->fsdp1 && e->fsdp1->shard_comm != UINT16_MAX;
+        bool by_wrapper = false;
+        TSR__EACH_WRAPPER (e, w, clips_own_grads)
+            by_wrapper |= w->ops->clips_own_grads(w);
         if (e->step->config.clip_how != TSR_CLIP_FOREACH || by_wrapper)
             tsr__clip_loop(e);
         else
@@ -350,7 +349,8 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
     tsr__set_phase(e, TSR_PHASE_OPTIMIZER, 0);
     tsr__optimizer_step(e);
     if (e->step->config.optimizer != TSR_OPT_NONE)
-        tsr__optimizer_stepped(e);
+        TSR__EACH_WRAPPER (e, w, after_optimizer)
+            w->ops->after_optimizer(e, w);
     e->step->optimizer_ran = true;
     return e->status;
 }
@@ -379,31 +379,21 @@ tsr_status tsr_step_end(struct tsr_engine *e)
 
 /* ---- the plain iteration --------------------------------------------------------------------- */
 /* Section 3.12: what differs between the last micro-batch and the ones before it. */
-static tsr_status set_accumulation(struct tsr_engine *e, bool last)
+static tsr_status begin_micro_batch(struct tsr_engine *e, bool is_last)
 {
-    struct tsr_module *root = e->tree.root;
-    if (e->step->config.n_micro == 1 || e->step->config.accumulate == TSR_ACCUM_REDUCE_EACH)
+    const struct tsr_step_config *config = &e->step->config;
+    if (config->n_micro == 1 || config->accumulate == TSR_ACCUM_REDUCE_EACH)
         return TSR_OK;
-    if (e->reducer)
-        return tsr_ddp_set_sync(e, last);
-    if (e->fsdp1)
-        return tsr_fsdp1_set_sync(e, last);
-    if (!root->state)
-        return TSR_OK;
-    if (e->step->config.accumulate == TSR_ACCUM_NO_ALL_REDUCE)
-        TSR_TRY(tsr_set_requires_all_reduce(e, root, last, true));
-    else
-        TSR_TRY(tsr_set_requires_gradient_sync(e, root, last, true));
-    if (e->step->config.accumulate == TSR_ACCUM_NO_REDUCE_NO_RESHARD)
-        TSR_TRY(tsr_set_reshard_after_backward(e, root, last, true));
-    return tsr_set_is_last_backward(e, root, last);
+    TSR__EACH_WRAPPER (e, w, begin_micro_batch)
+        TSR_TRY(w->ops->begin_micro_batch(e, w, config->accumulate, is_last));
+    return TSR_OK;
 }
 
 tsr_status tsr_step_run(struct tsr_engine *e, uint32_t iteration)
 {
     TSR_TRY(tsr_step_begin(e, iteration));
     for (uint32_t m = 0; m < e->step->config.n_micro; m++) {
-        TSR_TRY(set_accumulation(e, m + 1 == e->step->config.n_micro));
+        TSR_TRY(begin_micro_batch(e, m + 1 == e->step->config.n_micro));
         TSR_TRY(tsr_step_forward(e, m, NULL, false));
         TSR_TRY(tsr_step_backward(e, &m, 1));
     }

@@ -9,6 +9,7 @@
 #include "engine/graph/engine.h"
 #include "engine/graph/walk.h"
 #include "engine/ops/ops_common.h"
+#include "engine/ops/transfer.h"
 #include "engine/step/load_save.h"
 #include "engine/step/step.h"
 
@@ -67,12 +68,6 @@ struct tsr_tensor *tsr__forward_loss(struct tsr_engine *e, struct tsr_module *en
 /* The value of one f32 on the device goes to the host, asynchronously (step.report). */
 void tsr__report_value(struct tsr_engine *e, uint8_t what, uint32_t micro, struct tsr_storage *s,
                        tsr_dtype dtype);
-
-/* ---- init_params.c --------------------------------------------------------------------------- */
-
-/* Args that say which piece this rank holds; what and name: KERNELS.md. */
-void tsr__piece_args(struct tsr_engine *e, const struct tsr_param *p, unsigned what, uint64_t name);
-uint64_t tsr__param_hash(const struct tsr_param *p);
 
 /* ---- metrics.c ------------------------------------------------------------------------------- */
 
@@ -192,17 +187,6 @@ void tsr__add_steps(struct tsr__step *s);
 /* ---- copies ---------------------------------------------------------------------------------- */
 
 uint64_t tsr__local_bytes(const struct tsr_param *p); /* of this rank, without padding */
-/* The copies of pageable memory, and those that nobody asked to be asynchronous, block. */
-void tsr__host_waits(struct tsr_engine *e);
-/* Work on the host with the operands collected so far. */
-void tsr__host_work(struct tsr_engine *e, const char *name, tsr_dtype dtype, uint64_t read,
-                    uint64_t written);
-/* `bytes` at `offset` of a storage to the begin of another one; blocks if pageable memory is part.
- */
-void tsr__transfer(struct tsr_engine *e, const struct tsr_storage *from, uint64_t offset,
-                   const struct tsr_storage *to, uint64_t bytes, tsr_dtype dtype, const char *name);
-/* Zeros. */
-void tsr__fill(struct tsr_engine *e, const struct tsr_storage *s);
 /* The values of the iteration are there: HOST_OPs tell the host. */
 void tsr__deliver_reports(struct tsr_engine *e);
 /* The host waits until the memory of the latest batch may be written again. */

@@ -273,9 +273,9 @@ static void play_kernel(struct playing *p, const struct tsr_traced_event *ev)
         return;
     }
     const uint32_t *reads = p->segment->reads + ev->param;
-    const struct tsr_backward_observer *observer = e->autograd.observer;
-    for (uint32_t i = 0; i < ev->n_reads && observer && observer->reads; i++)
-        observer->reads(e, t->owners[p->step->base + reads[i]]);
+    TSR__EACH_WRAPPER (e, w, reads)
+        for (uint32_t i = 0; i < ev->n_reads; i++)
+            w->ops->reads(e, w, t->owners[p->step->base + reads[i]]);
     for (uint32_t i = 0; i < ev->n_reads; i++) {
         const struct tsr_param *param = t->params[p->step->base + reads[i]];
         tsr__slot(e, 0);
@@ -438,17 +438,19 @@ void tsr__traced_forward(struct tsr_engine *e, uint32_t micro)
 {
     tsr__drop_given(&e->traced->instances);
     e->traced->depth = 0;
-    if (e->autograd.observer && e->autograd.observer->forward)
-        e->autograd.observer->forward(e);
+    TSR__EACH_WRAPPER (e, w, forward_begin)
+        w->ops->forward_begin(e, w);
     play_phases(e, micro, TSR_TRACED_FORWARD, TSR_TRACED_BACKWARD);
 }
 
-/* An observer asks which parameters the graph has (is_used() of the reducer). */
+/* A wrapper asks which parameters the graph has (is_used() of the reducer). */
 static void mark_leaves(struct tsr_engine *e, uint32_t micro)
 {
     const struct tsr__gives *gives = &e->traced->gives[which(e->traced, micro)];
     e->autograd.backward_pass++;
-    bool asks = e->autograd.observer && e->autograd.observer->begin;
+    bool asks = false;
+    TSR__EACH_WRAPPER (e, w, backward_begin)
+        asks = true;
     for (size_t i = 0; i < gives->n && asks; i++) {
         struct tsr_tensor *leaf = e->traced->params[gives->items[i].param]->value;
         struct tsr_node *node = leaf ? tsr__leaf_accumulator(e, leaf) : NULL;
