@@ -34,6 +34,19 @@ enum {
     KEEPS_HOOKS = TSR_PRESERVES_HOOKS
 };
 
+/* What becomes of a key in written code: the same for all values, or a list. */
+enum {
+    SAY = TSR_EXPORT_SAID,
+    BRING = TSR_EXPORT_BROUGHT,
+    SIM = TSR_EXPORT_SIMULATED,
+    LACK = TSR_EXPORT_LACKING
+};
+#define EXPORTS(...) ((const struct tsr_key_export[]){__VA_ARGS__})
+#define WRITTEN      EXPORTS({NULL, {SAY, SAY, SAY}, NULL})
+#define BROUGHT      EXPORTS({NULL, {BRING, BRING, BRING}, NULL})
+#define SIMULATED    EXPORTS({NULL, {SIM, SIM, SIM}, NULL})
+#define OWN_OPTION   "an option of tessera's own (engine/fsdp/OPTIONS.md)"
+
 #define KEY(id, ...) [TSR_K_##id] = {__VA_ARGS__},
 const struct tsr_key tsr_keys[TSR_N_KEYS] = {
 #include "experiments/study/config/keys.def"

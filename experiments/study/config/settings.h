@@ -211,6 +211,24 @@ enum tsr_preserved {
 
 /* A row of the table of keys: everything that reading, printing, checking and help know of a key.
  * All of it is static. */
+/* What becomes of a key in code and configuration that is written for PyTorch. */
+enum tsr_export {
+    TSR_EXPORT_SAID,      /* the file says it */
+    TSR_EXPORT_BROUGHT,   /* the user's program has it: model, data, loop */
+    TSR_EXPORT_SIMULATED, /* it is of the simulation alone */
+    TSR_EXPORT_LACKING,   /* the format cannot say it */
+    TSR_N_EXPORTS
+};
+enum { TSR_N_EXPORT_FORMATS = 3 }; /* torch, torchtitan, accelerate (code/code.h) */
+
+/* The same for some values of a key. A list of them ends with the first whose value is NULL. */
+struct tsr_key_export {
+    const char *value;                     /* as tsr_key_format() has it; NULL: any other */
+    uint8_t becomes[TSR_N_EXPORT_FORMATS]; /* enum tsr_export */
+    const char
+        *note; /* beside LACKING: what to do instead; beside BROUGHT: what is to be brought */
+};
+
 struct tsr_key {
     const char *name; /* "precision.param" */
     enum tsr_key_type type;
@@ -220,11 +238,12 @@ struct tsr_key {
     double scale;    /* a DOUBLE or UINT is multiplied by it when it is stored; 0: 1 */
     const char *const *words; /* ENUM: the values; UINT: words for 0, 1, ...; NULL-terminated */
     const char *help;
-    unsigned reads;         /* set of 1 << enum tsr_api: the APIs that read it */
-    unsigned changes;       /* what another value changes beside speed: set of enum tsr_change */
-    unsigned preserves;     /* set of enum tsr_preserved */
-    unsigned class_rank;    /* position, from 1, among the keys in which measured classes differ; 0:
-                               classes do not depend on it. Result files list keys in this order */
+    unsigned reads;      /* set of 1 << enum tsr_api: the APIs that read it */
+    unsigned changes;    /* what another value changes beside speed: set of enum tsr_change */
+    unsigned preserves;  /* set of enum tsr_preserved */
+    unsigned class_rank; /* position, from 1, among the keys in which measured classes differ; 0:
+                            classes do not depend on it. Result files list keys in this order */
+    const struct tsr_key_export *exports;
     bool comes_from_script; /* the training script sets it beside written code: `check` needs it */
 };
 
