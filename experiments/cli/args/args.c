@@ -190,9 +190,9 @@ static tsr_status add_set(const char *value, struct tsr_args *out)
 /* The key that an option is short for; NULL: none. */
 static const char *key_of(uint64_t id)
 {
-    return id == TSR_OPT_SAMPLES ? "sim.samples"
-           : id == TSR_OPT_MTBF  ? "goodput.node_mtbf_hours"
-           : id == TSR_OPT_CKPT  ? "goodput.checkpoint_minutes"
+    return id == TSR_OPT_SAMPLES ? tsr_keys[TSR_K_SIM_SAMPLES].name
+           : id == TSR_OPT_MTBF  ? tsr_keys[TSR_K_GOODPUT_NODE_MTBF_HOURS].name
+           : id == TSR_OPT_CKPT  ? tsr_keys[TSR_K_GOODPUT_CHECKPOINT_MINUTES].name
            : id == TSR_OPT_ALLOW ? "plan.allow"
                                  : NULL;
 }

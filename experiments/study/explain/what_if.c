@@ -21,62 +21,60 @@
 enum who { ANY, SHARDS, GROUPS, LISTS, FLAT, REPLICATE, DDP, GQA, HEAD };
 
 static const struct choice {
-    const char *dimension;
     enum tsr_what_if_effect effect;
     enum who who;
     enum tsr_key_id key;
     const char *value;
 } choices[] = {
-    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "null"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "true"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "false"},
-    {"wrap", TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "block"},
-    {"wrap", TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "block_embed_head"},
-    {"wrap", TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "root"},
-    {"api", TSR_EFFECT_NONE, REPLICATE, TSR_K_API, "fully_shard"},
-    {"api", TSR_EFFECT_NONE, DDP, TSR_K_API, "fully_shard"},
-    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "0"},
-    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "1"},
-    {"forward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "2"},
-    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "0"},
-    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "1"},
-    {"backward_prefetch", TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "2"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, TSR_K_RESHARD_AFTER_FORWARD, "null"},
-    {"reshard_after_forward", TSR_EFFECT_NONE, FLAT, TSR_K_RESHARD_AFTER_FORWARD, "false"},
-    {"api", TSR_EFFECT_NONE, FLAT, TSR_K_API, "fully_shard"},
-    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_FORWARD_PREFETCH, "false"},
-    {"forward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_FORWARD_PREFETCH, "true"},
-    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "pre"},
-    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "post"},
-    {"backward_prefetch", TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "none"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "none"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "2"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "full"},
-    {"checkpoint", TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "selective_op"},
-    {"loss", TSR_EFFECT_NONE, HEAD, TSR_K_LOSS_CHUNKS, "8"},
-    {"precision.param", TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_PARAM, "bf16"},
-    {"precision.param", TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_PARAM, "none"},
-    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, TSR_K_PRECISION_REDUCE, "bf16"},
-    {"precision.reduce", TSR_EFFECT_NUMBERS, GROUPS, TSR_K_PRECISION_REDUCE, "f32"},
-    {"precision.master", TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_MASTER, "bf16"},
-    {"optimizer.variant", TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "foreach"},
-    {"optimizer.variant", TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "fused"},
-    {"optimizer.variant", TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "loop"},
-    {"optimizer.state", TSR_EFFECT_NUMBERS, ANY, TSR_K_OPTIMIZER_STATE, "bf16"},
-    {"optimizer.name", TSR_EFFECT_NUMBERS, ANY, TSR_K_OPTIMIZER_NAME, "sgd"},
-    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, TSR_K_ACCUMULATION_MODE, "reduce_each"},
-    {"accumulation.mode", TSR_EFFECT_NONE, GROUPS, TSR_K_ACCUMULATION_MODE, "no_reduce"},
-    {"offload", TSR_EFFECT_NONE, SHARDS, TSR_K_OFFLOAD, "none"},
-    {"offload", TSR_EFFECT_NONE, SHARDS, TSR_K_OFFLOAD, "cpu_pinned"},
-    {"attention", TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "flash"},
-    {"attention", TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "efficient"},
-    {"attention", TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "math"},
-    {"gqa_repeat", TSR_EFFECT_NONE, GQA, TSR_K_GQA_REPEAT, "false"},
-    {"gqa_repeat", TSR_EFFECT_NONE, GQA, TSR_K_GQA_REPEAT, "true"},
-    {"ddp.gradient_as_bucket_view", TSR_EFFECT_NONE, DDP, TSR_K_DDP_GRADIENT_AS_BUCKET_VIEW,
-     "true"},
-    {"expandable_segments", TSR_EFFECT_NONE, ANY, TSR_K_ALLOCATOR_EXPANDABLE_SEGMENTS, "true"},
-    {"expandable_segments", TSR_EFFECT_NONE, ANY, TSR_K_ALLOCATOR_EXPANDABLE_SEGMENTS, "false"},
+    {TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "null"},
+    {TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "true"},
+    {TSR_EFFECT_NONE, SHARDS, TSR_K_RESHARD_AFTER_FORWARD, "false"},
+    {TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "block"},
+    {TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "block_embed_head"},
+    {TSR_EFFECT_NONE, GROUPS, TSR_K_WRAP, "root"},
+    {TSR_EFFECT_NONE, REPLICATE, TSR_K_API, "fully_shard"},
+    {TSR_EFFECT_NONE, DDP, TSR_K_API, "fully_shard"},
+    {TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "0"},
+    {TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "1"},
+    {TSR_EFFECT_NONE, LISTS, TSR_K_FORWARD_PREFETCH, "2"},
+    {TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "0"},
+    {TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "1"},
+    {TSR_EFFECT_NONE, LISTS, TSR_K_BACKWARD_PREFETCH, "2"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_RESHARD_AFTER_FORWARD, "null"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_RESHARD_AFTER_FORWARD, "false"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_API, "fully_shard"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_FORWARD_PREFETCH, "false"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_FORWARD_PREFETCH, "true"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "pre"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "post"},
+    {TSR_EFFECT_NONE, FLAT, TSR_K_FSDP1_BACKWARD_PREFETCH, "none"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "none"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "2"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "full"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_CHECKPOINT_EVERY, "selective_op"},
+    {TSR_EFFECT_NONE, HEAD, TSR_K_LOSS_CHUNKS, "8"},
+    {TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_PARAM, "bf16"},
+    {TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_PARAM, "none"},
+    {TSR_EFFECT_NUMBERS, GROUPS, TSR_K_PRECISION_REDUCE, "bf16"},
+    {TSR_EFFECT_NUMBERS, GROUPS, TSR_K_PRECISION_REDUCE, "f32"},
+    {TSR_EFFECT_NUMBERS, ANY, TSR_K_PRECISION_MASTER, "bf16"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "foreach"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "fused"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_OPTIMIZER_VARIANT, "loop"},
+    {TSR_EFFECT_NUMBERS, ANY, TSR_K_OPTIMIZER_STATE, "bf16"},
+    {TSR_EFFECT_NUMBERS, ANY, TSR_K_OPTIMIZER_NAME, "sgd"},
+    {TSR_EFFECT_NONE, GROUPS, TSR_K_ACCUMULATION_MODE, "reduce_each"},
+    {TSR_EFFECT_NONE, GROUPS, TSR_K_ACCUMULATION_MODE, "no_reduce"},
+    {TSR_EFFECT_NONE, SHARDS, TSR_K_OFFLOAD, "none"},
+    {TSR_EFFECT_NONE, SHARDS, TSR_K_OFFLOAD, "cpu_pinned"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "flash"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "efficient"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_ATTENTION, "math"},
+    {TSR_EFFECT_NONE, GQA, TSR_K_GQA_REPEAT, "false"},
+    {TSR_EFFECT_NONE, GQA, TSR_K_GQA_REPEAT, "true"},
+    {TSR_EFFECT_NONE, DDP, TSR_K_DDP_GRADIENT_AS_BUCKET_VIEW, "true"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_ALLOCATOR_EXPANDABLE_SEGMENTS, "true"},
+    {TSR_EFFECT_NONE, ANY, TSR_K_ALLOCATOR_EXPANDABLE_SEGMENTS, "false"},
 };
 
 struct list {
@@ -88,7 +86,7 @@ struct list {
 
 /* ---- one candidate --------------------------------------------------------------------------- */
 
-static struct tsr_what_if *begin(struct list *list, const char *dimension,
+static struct tsr_what_if *begin(struct list *list, enum tsr_key_id dimension,
                                  enum tsr_what_if_effect effect)
 {
     TSR_CHECK(list->n < TSR_MAX_WHAT_IFS);
@@ -201,7 +199,7 @@ static void add_choices(struct list *list)
     for (size_t i = 0; i < sizeof choices / sizeof choices[0]; i++) {
         if (!applies(list, &choices[i]))
             continue;
-        struct tsr_what_if *what = begin(list, choices[i].dimension, choices[i].effect);
+        struct tsr_what_if *what = begin(list, choices[i].key, choices[i].effect);
         set(what, choices[i].key, choices[i].value);
         end(list);
     }
@@ -229,7 +227,7 @@ static void add_partial_reshard(struct list *list)
     uint32_t to = node > 1 && node < ranks && ranks % node == 0 ? node : ranks / 2;
     if (list->job->settings->api != TSR_API_FULLY_SHARD || to < 2 || ranks % to != 0)
         return;
-    struct tsr_what_if *what = begin(list, "reshard_after_forward", TSR_EFFECT_NONE);
+    struct tsr_what_if *what = begin(list, TSR_K_RESHARD_AFTER_FORWARD, TSR_EFFECT_NONE);
     set_number(what, TSR_K_RESHARD_AFTER_FORWARD, to);
     end(list);
 }
@@ -239,7 +237,7 @@ static void add_batch(struct list *list, uint64_t batch)
     const struct tsr_settings *s = list->job->settings;
     if (batch == 0 || batch == s->batch || s->batch % batch != 0)
         return;
-    struct tsr_what_if *what = begin(list, "batch", TSR_EFFECT_NONE);
+    struct tsr_what_if *what = begin(list, TSR_K_BATCH, TSR_EFFECT_NONE);
     set_number(what, TSR_K_BATCH, batch);
     set_number(what, TSR_K_ACCUMULATION_STEPS, s->accum_steps * (s->batch / batch));
     end(list);
@@ -288,7 +286,7 @@ static void add_ranks(struct list *list)
     uint64_t world = 2 * (uint64_t)job->world;
     if (!shards(s))
         return; /* copies stay as large as they are */
-    struct tsr_what_if *what = begin(list, "ranks", TSR_EFFECT_GPUS);
+    struct tsr_what_if *what = begin(list, TSR_K_WORLD, TSR_EFFECT_GPUS);
     set_number(what, TSR_K_WORLD, world);
     if (s->mesh.n || s->mesh_replicate || s->mesh_shard)
         set_mesh(job, copies(job), 2 * shard_ranks(job), what);
@@ -314,7 +312,7 @@ bool tsr_what_if_other_mesh(const struct tsr_job *job, struct tsr_what_if *what)
 
 static void add_meshes(struct list *list)
 {
-    if (tsr_what_if_other_mesh(list->job, begin(list, "ranks", TSR_EFFECT_NONE)))
+    if (tsr_what_if_other_mesh(list->job, begin(list, TSR_K_WORLD, TSR_EFFECT_NONE)))
         end(list);
 }
 

@@ -12,7 +12,7 @@
 enum { TSR_WHAT_IF_VALUE = 64, TSR_WHAT_IF_KEYS = 4, TSR_MAX_WHAT_IFS = 96, TSR_MAX_SETS_OF = 3 };
 
 struct tsr_what_if {
-    const char *dimension; /* two of one dimension exclude each other: "wrap" */
+    enum tsr_key_id dimension; /* what it is about: two of one dimension exclude each other */
     enum tsr_what_if_effect effect;
     struct tsr_variant variant;
     char values[TSR_WHAT_IF_KEYS]

@@ -44,7 +44,7 @@ static bool combine(const struct study *study, const uint32_t *of, size_t n,
     for (size_t i = 0; i < n; i++) {
         const struct tsr_what_if *what = &study->what[of[i]];
         for (size_t k = 0; k < i; k++)
-            if (of[k] == of[i] || !strcmp(study->what[of[k]].dimension, what->dimension))
+            if (of[k] == of[i] || study->what[of[k]].dimension == what->dimension)
                 return false;
         if (out->variant.n + what->variant.n > TSR_MAX_CHANGES)
             return false;
@@ -264,7 +264,7 @@ static void sort_three(uint32_t of[3])
 static size_t work_of(const struct study *study, const struct combination *c)
 {
     for (size_t i = 0; i < c->variant.n; i++)
-        if (!strcmp(c->variant.set[i].key, "accumulation.steps"))
+        if (!strcmp(c->variant.set[i].key, tsr_keys[TSR_K_ACCUMULATION_STEPS].name))
             return (size_t)(strtoull(c->variant.set[i].value, NULL, 10) /
                             study->job->settings->accum_steps);
     return 1;

@@ -113,7 +113,7 @@ static tsr_status apply_two_level(const struct tsr_job *job, struct tsr_engine *
     tsr_status status = tsr_use_two_level_gather(engine, job->cluster.gpus_per_node);
     return status == TSR_OK ? status
                             : tsr_node_wrap_error(tsr_job_at(job, TSR_K_TWO_LEVEL_GATHER), status,
-                                                  "two_level_gather");
+                                                  tsr_keys[TSR_K_TWO_LEVEL_GATHER].name);
 }
 
 /* PyTorch's set_separate_reduce_scatter_group(), on all groups. */

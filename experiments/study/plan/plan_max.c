@@ -74,12 +74,16 @@ static tsr_status solve(const struct solver *s, uint64_t *best)
 static void begin(struct solver *s, enum tsr_plan_size size)
 {
     static const struct tsr_plan_largest names[] = {
-        [TSR_PLAN_BATCH] = {.what = "batch", .key = "batch", .words = "batch"},
-        [TSR_PLAN_SEQ] = {.what = "seq", .key = "seq", .words = "seq"},
-        [TSR_PLAN_LAYERS] = {.what = "layers", .key = "model.layers", .words = "number of layers"}};
+        [TSR_PLAN_BATCH] = {.what = "batch", .words = "batch"},
+        [TSR_PLAN_SEQ] = {.what = "seq", .words = "seq"},
+        [TSR_PLAN_LAYERS] = {.what = "layers", .words = "number of layers"}};
+    static const enum tsr_key_id keys[] = {[TSR_PLAN_BATCH] = TSR_K_BATCH,
+                                           [TSR_PLAN_SEQ] = TSR_K_SEQ,
+                                           [TSR_PLAN_LAYERS] = TSR_K_MODEL_LAYERS};
     const struct tsr_job *job = &s->plan->job;
     struct tsr_plan_largest *out = s->out;
     *out = names[size];
+    out->key = tsr_keys[keys[size]].name;
     out->unit = 1;
     out->budget = s->plan->budget;
     s->most = 1048576;

@@ -304,8 +304,8 @@ static json_t *assumption_json(const struct tsr_time_error *e)
     json_t *list = json_array();
     if (e->extrapolated && e->nodes > 1)
         json_array_append_new(list, json_pack("{s:s, s:f, s:i, s:f}", "key",
-                                              "sim.calibration.straggler_share", "value",
-                                              e->straggler_share, "nodes", (int)e->nodes,
+                                              tsr_keys[TSR_K_SIM_CALIBRATION_STRAGGLER_SHARE].name,
+                                              "value", e->straggler_share, "nodes", (int)e->nodes,
                                               "slowest_node_takes_longer_by", e->slowest));
     return list;
 }

@@ -26,8 +26,6 @@
 #include "experiments/study/base/paths.h"
 #include "experiments/study/base/yaml.h"
 
-#define ACCUMULATION "accumulation.steps"
-
 enum { MAX_TEXT = 1024 };
 
 /* ---- the file ---------------------------------------------------------------------------- */
@@ -313,7 +311,7 @@ static tsr_status put_set(struct context *c, const char *key, const char *value)
     size_t n = strlen(key), i = 0;
     if (put_collective(r, key, value))
         return TSR_OK;
-    if (!strcmp(key, ACCUMULATION)) {
+    if (!strcmp(key, tsr_keys[TSR_K_ACCUMULATION_STEPS].name)) {
         r->accumulation = strtoull(value, NULL, 10);
         return TSR_OK;
     }
@@ -426,7 +424,7 @@ static tsr_status finish(struct context *c)
         return refuse(c, tsr_arena_printf(c->arena, "column %s: is empty", missing));
     if (!has_set(r, "cluster"))
         return refuse_cell(c, "gpu", "machine");
-    if (!r->collective.kind && !r->model && !has_set(r, "model.name"))
+    if (!r->collective.kind && !r->model && !has_set(r, tsr_keys[TSR_K_MODEL_NAME].name))
         return refuse_cell(c, "model", "model");
     return TSR_OK;
 }
