@@ -53,15 +53,27 @@ static const struct rule rules[] = {
     {"_softmax_backward_data", TSR_OP_SOFTMAX, ROWS},
     {"embedding", TSR_OP_EMBEDDING, BY_BYTES},
     {"embedding_dense_backward", TSR_OP_EMBEDDING_BWD, BY_BYTES},
-    {"sum", TSR_OP_REDUCTION, ROWS},
-    {"mean", TSR_OP_REDUCTION, ROWS},
-    {"amax", TSR_OP_REDUCTION, ROWS},
-    {"max", TSR_OP_REDUCTION, ROWS},
-    {"all", TSR_OP_REDUCTION, ROWS},
-    {"any", TSR_OP_REDUCTION, ROWS},
-    {"linalg_vector_norm", TSR_OP_REDUCTION, ROWS},
-    {"cumsum", TSR_OP_REDUCTION, ROWS},
-    {"logsumexp", TSR_OP_REDUCTION, ROWS},
+    {"_embedding_bag", TSR_OP_EMBEDDING, BY_BYTES},
+    {"_embedding_bag_backward", TSR_OP_EMBEDDING_BWD, BY_BYTES},
+    {"_embedding_bag_dense_backward", TSR_OP_EMBEDDING_BWD, BY_BYTES},
+    {"_safe_softmax", TSR_OP_SOFTMAX, ROWS},
+};
+
+/* Names of kernels in built-in models and in tables of what was measured. */
+static const struct {
+    const char *name, *kernel;
+} renamed[] = {
+    {"_scaled_dot_product_flash_attention", "flash_attention"},
+    {"_scaled_dot_product_flash_attention_backward", "flash_attention_backward"},
+    {"_scaled_dot_product_efficient_attention", "efficient_attention"},
+    {"_scaled_dot_product_efficient_attention_backward", "efficient_attention_backward"},
+    {"_scaled_dot_product_cudnn_attention", "cudnn_attention"},
+    {"_scaled_dot_product_cudnn_attention_backward", "cudnn_attention_backward"},
+    {"native_layer_norm", "layer_norm"},
+    {"native_layer_norm_backward", "layer_norm_backward"},
+    {"_fused_rms_norm", "rms_norm"},
+    {"_fused_rms_norm_backward", "rms_norm_backward"},
+    {"_to_copy", "cast"},
 };
 
 /* Kernels of a cross-entropy: their names in built-in models, and how often they read their first
@@ -78,151 +90,70 @@ static const struct loss {
     {"nll_loss2d_backward", "nll_loss_backward", 1},
 };
 
-/* Elements in, elements out: what they move is what they take. In order (bsearch by hand would save
- * nothing: a model has a few hundred distinct kernels). */
-static const char *const pointwise[] = {"add",
-                                        "add_",
-                                        "sub",
-                                        "sub_",
-                                        "mul",
-                                        "mul_",
-                                        "div",
-                                        "div_",
-                                        "neg",
-                                        "abs",
-                                        "pow",
-                                        "exp",
-                                        "log",
-                                        "log1p",
-                                        "expm1",
-                                        "sqrt",
-                                        "rsqrt",
-                                        "reciprocal",
-                                        "sin",
-                                        "cos",
-                                        "tanh",
-                                        "tanh_backward",
-                                        "sigmoid",
-                                        "sigmoid_",
-                                        "sigmoid_backward",
-                                        "relu",
-                                        "relu_",
-                                        "threshold_backward",
-                                        "gelu",
-                                        "gelu_backward",
-                                        "silu",
-                                        "silu_",
-                                        "silu_backward",
-                                        "softplus",
-                                        "softplus_backward",
-                                        "hardtanh",
-                                        "leaky_relu",
-                                        "elu",
-                                        "clamp",
-                                        "clamp_min",
-                                        "clamp_max",
-                                        "where",
-                                        "masked_fill",
-                                        "masked_fill_",
-                                        "maximum",
-                                        "minimum",
-                                        "eq",
-                                        "ne",
-                                        "lt",
-                                        "le",
-                                        "gt",
-                                        "ge",
-                                        "logical_and",
-                                        "logical_or",
-                                        "logical_not",
-                                        "bitwise_and",
-                                        "bitwise_or",
-                                        "bitwise_not",
-                                        "copy_",
-                                        "_to_copy",
-                                        "clone",
-                                        "fill_",
-                                        "zero_",
-                                        "zeros_like",
-                                        "ones_like",
-                                        "new_zeros",
-                                        "zeros",
-                                        "ones",
-                                        "full",
-                                        "full_like",
-                                        "arange",
-                                        "cat",
-                                        "stack",
-                                        "tril",
-                                        "triu",
-                                        "repeat",
-                                        "index",
-                                        "index_select",
-                                        "gather",
-                                        "scatter",
-                                        "scatter_",
-                                        "scatter_add",
-                                        "scatter_add_",
-                                        "index_add",
-                                        "index_add_",
-                                        "index_put",
-                                        "index_put_",
-                                        "_index_put_impl_",
-                                        "slice_backward",
-                                        "select_backward",
-                                        "constant_pad_nd",
-                                        "native_dropout",
-                                        "native_dropout_backward",
-                                        "bernoulli_",
-                                        "addcmul",
-                                        "addcmul_",
-                                        "addcdiv_",
-                                        "lerp_",
-                                        "upsample_nearest2d",
-                                        "upsample_nearest2d_backward",
-                                        "mse_loss",
-                                        "mse_loss_backward",
-                                        "binary_cross_entropy_with_logits",
-                                        "scalar_tensor",
-                                        "fmod",
-                                        "remainder",
-                                        "floor_divide",
-                                        "rsub",
-                                        "square",
-                                        "erf",
-                                        "max_pool2d_with_indices",
-                                        "max_pool2d_with_indices_backward",
-                                        "avg_pool2d",
-                                        "avg_pool2d_backward",
-                                        "_adaptive_avg_pool2d",
-                                        "_adaptive_avg_pool2d_backward",
-                                        "roll",
-                                        "flip",
-                                        "view_as_complex",
-                                        "_conj",
-                                        "polar",
-                                        "normal_",
-                                        "uniform_",
-                                        "random_",
-                                        "randint",
-                                        "lift_fresh",
-                                        "detach_",
-                                        "resize_",
-                                        NULL};
+/* Elements in, elements out: they take what they move. In place (add_) and in backward
+ * (gelu_backward) alike. Words between spaces. */
+static const char pointwise[] =
+    " add sub mul div neg abs pow exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal "
+    "square sin cos tan asin acos atan atan2 sinh cosh tanh sigmoid logit erf erfc erfinv "
+    "lgamma digamma floor ceil round trunc frac sign sgn relu threshold gelu silu mish "
+    "softplus hardtanh hardsigmoid hardswish leaky_relu elu log_sigmoid_forward "
+    "log_sigmoid _prelu_kernel glu clamp clamp_min clamp_max maximum minimum fmin fmax "
+    "where nan_to_num isnan isinf isfinite isin eq ne lt le gt ge logical_and logical_or "
+    "logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor "
+    "bitwise_left_shift bitwise_right_shift fmod remainder floor_divide rsub addcmul "
+    "addcdiv lerp logaddexp xlogy masked_fill masked_scatter masked_select copy _to_copy "
+    "clone fill zero zeros_like ones_like full_like new_zeros new_ones new_full zeros ones "
+    "full eye arange linspace scalar_tensor tril triu tril_indices triu_indices cat stack "
+    "repeat repeat_interleave roll flip index index_select index_add index_copy index_fill "
+    "index_put _index_put_impl gather scatter scatter_add scatter_reduce take slice select "
+    "slice_scatter select_scatter diagonal unfold im2col col2im constant_pad_nd "
+    "pixel_shuffle pixel_unshuffle channel_shuffle native_dropout bernoulli normal uniform "
+    "random randint randperm rand randn rand_like randn_like exponential mse_loss "
+    "smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
+    "grid_sampler_2d grid_sampler_3d complex view_as_complex _conj polar lift_fresh detach "
+    "resize ";
+/* The same in one kernel for several sizes, lists or dimensions: beginnings of names. */
+static const char *const families[] = {
+    "_foreach_", "upsample_",      "_upsample_",      "avg_pool",     "max_pool", "_adaptive_",
+    "adaptive_", "reflection_pad", "replication_pad", "_thnn_fused_", NULL};
+/* They read rows, and leave a few numbers of each, or an order of it. */
+static const char reductions[] =
+    " sum mean amax amin max min all any prod var std var_mean std_mean norm "
+    "linalg_vector_norm argmax argmin cumsum cumprod logcumsumexp logsumexp topk sort "
+    "kthvalue median histc bincount count_nonzero nonzero searchsorted bucketize "
+    "unique_consecutive _unique2 ";
 
-static const char *const read_names[] = {"_local_scalar_dense", "item", NULL};
-
-static bool is_listed(const char *const *list, const char *name)
+bool tsr__traced_reads_back(const struct tsr_work *work)
 {
-    for (; *list; list++)
-        if (!strcmp(*list, name))
+    return !strcmp(work->name, "_local_scalar_dense") || !strcmp(work->name, "item");
+}
+
+/* Is `name` one of the words of a list? */
+static bool is_listed(const char *list, const char *name, size_t length)
+{
+    for (const char *at = list; (at = strchr(at, ' ')) && at[1]; at++)
+        if (!strncmp(at + 1, name, length) && at[1 + length] == ' ')
             return true;
     return false;
 }
 
-bool tsr__traced_reads_back(const struct tsr_work *work)
+/* Returns how much of a name is that of the operator, without what says that it is its backward or
+ * writes its first argument. */
+static size_t stem_length(const char *name)
 {
-    return is_listed(read_names, work->name);
+    static const char backward[] = "_backward";
+    size_t n = strlen(name), tail = sizeof backward - 1;
+    if (n > tail && !strcmp(name + n - tail, backward))
+        n -= tail;
+    return n > 1 && name[n - 1] == '_' ? n - 1 : n;
+}
+
+static bool is_pointwise(const char *name)
+{
+    for (const char *const *family = families; *family; family++)
+        if (!strncmp(name, *family, strlen(*family)))
+            return true;
+    return is_listed(pointwise, name, stem_length(name));
 }
 
 /* "aten.mm.default" -> "mm"; other libraries keep theirs. */
@@ -265,18 +196,24 @@ static bool product(const struct tsr_traced_op *op, struct tsr_work *w)
     return true;
 }
 
-/* Rows that belong to a group are multiplied with its matrix: as many FLOP as one product. */
+/* Experts take equal shares of what is cut into groups, which is the tracer's routing: the rows, or
+ * what is summed over where the result has a matrix for each group. As many FLOP as one product. */
 static bool grouped(const struct tsr_traced_op *op, struct tsr_work *w)
 {
     if (op->n_shapes < 2)
         return false;
     const struct tsr_traced_shape *a = &op->shapes[0], *b = &op->shapes[1];
-    w->dims[0] = dim(a, 1);
-    w->dims[1] = dim(b, 0);
-    w->dims[2] = dim(a, 0);
-    w->dims[3] = 1;
-    if (w->flops <= 0)
-        w->flops = 2.0 * (double)w->dims[0] * (double)w->dims[1] * (double)w->dims[2];
+    const bool many_a = a->n_dims == 3, many_b = b->n_dims == 3;
+    uint64_t groups = many_a ? a->dims[0] : many_b ? b->dims[0] : 0;
+    if (!groups) /* two matrices, and where each group ends */
+        groups = op->n_shapes > 2 && numel(&op->shapes[2]) ? numel(&op->shapes[2]) : 1;
+    w->dims[0] = tsr_ceil_div(dim(a, 1), many_b && !many_a ? groups : 1);
+    w->dims[1] = tsr_ceil_div(dim(b, 0), many_a && !many_b ? groups : 1);
+    w->dims[2] = tsr_ceil_div(dim(a, 0), many_a || many_b ? 1 : groups);
+    w->dims[3] = groups;
+    if (w->flops <= 0) /* PyTorch's own counter does not know it */
+        w->flops =
+            2.0 * (double)w->dims[0] * (double)w->dims[1] * (double)w->dims[2] * (double)groups;
     return true;
 }
 
@@ -344,24 +281,70 @@ static bool counts_for_mfu(uint8_t kind)
            kind == TSR_OP_GENERIC;
 }
 
-static bool same_shape(const struct tsr_traced_shape *a, const struct tsr_traced_shape *b)
+/* The shape that two operands have together. Where one does not repeat the other: that of the
+ * first.
+ */
+static struct tsr_traced_shape joint_shape(const struct tsr_traced_op *op)
 {
-    return a->n_dims == b->n_dims && !memcmp(a->dims, b->dims, a->n_dims * sizeof *a->dims);
+    struct tsr_traced_shape joint = op->n_shapes ? op->shapes[0] : (struct tsr_traced_shape){0};
+    if (op->n_shapes < 2)
+        return joint;
+    const struct tsr_traced_shape *a = &op->shapes[0], *b = &op->shapes[1];
+    joint.n_dims = a->n_dims > b->n_dims ? a->n_dims : b->n_dims;
+    for (int i = 0; i < joint.n_dims; i++) {
+        uint64_t x = dim(a, i), y = dim(b, i);
+        if (x != y && x != 1 && y != 1)
+            return *a;
+        joint.dims[joint.n_dims - 1 - i] = x > y ? x : y;
+    }
+    return joint;
 }
 
-/* Returns the name that the cost model has for an elementwise kernel. It takes a sum or product for
- * one that repeats an operand when it reads little: that of a tensor with a number, or with itself,
- * is not. */
-static const char *pointwise_name(const struct tsr_traced_op *op, const char *name)
+/* Does a kernel of one or two tensors take one that is repeated, by its shape or by its strides? */
+static bool repeats(const struct tsr_traced_op *op, uint64_t elements)
 {
-    bool repeats = op->n_shapes > 1 && !same_shape(&op->shapes[0], &op->shapes[1]);
-    if (!strcmp(name, "_to_copy"))
-        return "cast";
-    if (!strcmp(name, "mul") && !repeats && op->bytes_read < op->bytes_written * 3 / 2)
-        return "mul_scalar";
-    if (!strcmp(name, "add") && !repeats && op->bytes_read < op->bytes_written * 3 / 2)
-        return "add_scalar";
+    uint64_t first = elements * tsr_dtype_bytes(op->dtype);
+    if (op->n_shapes == 1)
+        return op->bytes_read < first;
+    if (op->n_shapes != 2)
+        return false;
+    if (numel(&op->shapes[0]) != numel(&op->shapes[1]))
+        return numel(&op->shapes[0]) > 1 && numel(&op->shapes[1]) > 1;
+    /* of equal shapes: a tensor with itself is read once; a mask has a quarter of the bytes, or
+     * more
+     */
+    return op->bytes_read < first || (op->bytes_read > first && op->bytes_read < first / 4 * 5);
+}
+
+/* Returns the name that the cost model has for an elementwise kernel: sums and products that repeat
+ * an operand are slower than those that do not. */
+static const char *pointwise_name(const struct tsr_traced_op *op, const char *name,
+                                  uint64_t elements)
+{
+    static const struct {
+        const char *stem, *repeated, *plain, *scalar;
+    } kernels[] = {{"mul", "mul", "mul", "mul_scalar"},
+                   {"add", "add", "add", "add_scalar"},
+                   {"sub", "sub_broadcast", "sub", "sub_scalar"},
+                   {"div", "div_broadcast", "div", "div_scalar"}};
+    for (size_t i = 0; i < sizeof kernels / sizeof kernels[0]; i++) {
+        if (strncmp(kernels[i].stem, name, stem_length(name)) != 0 || stem_length(name) != 3)
+            continue;
+        if (op->bytes_read >= op->bytes_written * 3 / 2)
+            return kernels[i].plain;
+        return repeats(op, elements) ? kernels[i].repeated : kernels[i].scalar;
+    }
     return name;
+}
+
+static void elementwise(const struct tsr_traced_op *op, struct tsr_work *w)
+{
+    const struct tsr_traced_shape shape = joint_shape(op);
+    uint64_t elements = op->n_shapes ? numel(&shape) : 1;
+    w->op = TSR_OP_POINTWISE;
+    w->name = pointwise_name(op, w->name, elements);
+    w->dims[1] = dim(&shape, 0);
+    w->dims[0] = w->dims[1] ? elements / w->dims[1] : 0;
 }
 
 static bool is_loss(const struct tsr_traced_op *op, struct tsr_work *w)
@@ -378,7 +361,7 @@ static bool is_loss(const struct tsr_traced_op *op, struct tsr_work *w)
     return false;
 }
 
-static void classify(const struct tsr_traced_op *op, struct tsr_work *w)
+static void set_kind(const struct tsr_traced_op *op, struct tsr_work *w)
 {
     if (is_loss(op, w))
         return;
@@ -387,15 +370,21 @@ static void classify(const struct tsr_traced_op *op, struct tsr_work *w)
             w->op = rules[i].kind;
             return;
         }
-    if (is_listed(pointwise, w->name)) {
-        w->op = TSR_OP_POINTWISE;
-        w->name = pointwise_name(op, w->name);
-        w->dims[0] = 1;
-        w->dims[1] = op->n_shapes ? numel(&op->shapes[0]) : 1;
+    if (is_pointwise(w->name)) {
+        elementwise(op, w);
         return;
     }
-    w->op = TSR_OP_GENERIC;
+    w->op =
+        is_listed(reductions, w->name, stem_length(w->name)) ? TSR_OP_REDUCTION : TSR_OP_GENERIC;
     (void)rows(op, w);
+}
+
+static void classify(const struct tsr_traced_op *op, struct tsr_work *w)
+{
+    set_kind(op, w);
+    for (size_t i = 0; i < sizeof renamed / sizeof renamed[0]; i++)
+        if (!strcmp(renamed[i].name, w->name))
+            w->name = renamed[i].kernel;
 }
 
 bool tsr__traced_work(struct tsr_arena *arena, const struct tsr_traced_op *op, struct tsr_work *w)

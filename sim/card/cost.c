@@ -209,13 +209,14 @@ static double idle_factor(const struct tsr_gpu *gpu, const struct tsr_work *work
     return 1.0 + (ceil(waves) - waves) / waves * (1.0 - waves / MANY_WAVES);
 }
 
-/* The kernel that the program names. The memory-efficient one (xformers, Cutlass) has no table: it
- * is as fast as FlashAttention-1 in the FlashAttention-2 paper, which finds both half as fast as
- * its own (arXiv 2307.08691, section 4.1). */
+/* The kernel that the program names: flash, cuDNN's or efficient. The memory-efficient one
+ * (xformers, Cutlass) has no table: it is as fast as FlashAttention-1 in the FlashAttention-2
+ * paper, which finds both half as fast as its own (arXiv 2307.08691, section 4.1). */
 static uint8_t own_kernel(const struct tsr_work *work)
 {
-    bool efficient = work->name && !strncmp(work->name, "efficient", 9);
-    return efficient ? TSR_ATTN_FLASH1 : TSR_ATTN_FLASH2;
+    if (work->name && !strncmp(work->name, "efficient", 9))
+        return TSR_ATTN_FLASH1;
+    return work->name && !strncmp(work->name, "cudnn", 5) ? TSR_ATTN_CUDNN : TSR_ATTN_FLASH2;
 }
 
 tsr_status tsr__cost_attention(const struct tsr_gpu *gpu, enum tsr_attention_kernel kernel,
@@ -444,10 +445,13 @@ static const struct kind_row *row_of(const struct tsr_work *work)
  * for its two products. The same on an H100 NVL (1.22 ms) would be 0.77. */
 static const double BROADCAST_PER_CLOCK = 0.92;
 
-/* A product or sum of two tensors that reads little more than it writes repeats one of them. */
+/* A product or sum of two tensors that reads little more than it writes repeats one of them; other
+ * kernels say it by their names. */
 static bool broadcasts(const struct tsr_work *work)
 {
-    bool two = work->name && (!strcmp(work->name, "mul") || !strcmp(work->name, "add"));
+    const char *name = work->name ? work->name : "", *said = strstr(name, "_broadcast");
+    bool two =
+        !strcmp(name, "mul") || !strcmp(name, "add") || (said && !strcmp(said, "_broadcast"));
     return two && !work->compiled && (double)work->bytes_read < 1.5 * (double)work->bytes_written;
 }
 
@@ -455,10 +459,10 @@ static bool broadcasts(const struct tsr_work *work)
 static double stream_seconds(const struct tsr_gpu *gpu, const struct tsr_work *work, double bytes)
 {
     double seconds = bytes / memory_rate(gpu, row_of(work));
-    double clocks = gpu->sm_count * gpu->clock_hz, size = tsr_dtype_bytes((tsr_dtype)work->dtype);
-    if (work->op != TSR_OP_POINTWISE || !broadcasts(work) || clocks <= 0.0 || size <= 0.0)
+    double clocks = gpu->sm_count * gpu->clock_hz;
+    if (work->op != TSR_OP_POINTWISE || !broadcasts(work) || clocks <= 0.0)
         return seconds;
-    double slow = (double)work->bytes_written / size / (clocks * BROADCAST_PER_CLOCK);
+    double slow = (double)work->dims[0] * (double)work->dims[1] / (clocks * BROADCAST_PER_CLOCK);
     return slow > seconds ? slow : seconds;
 }
 

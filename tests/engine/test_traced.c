@@ -3,6 +3,7 @@
  */
 #include "engine/replay/replay.h"
 #include "engine/tessera.h"
+#include "engine/traced/traced.h"
 #include "tests/rules/rules_testing.h"
 
 #include <string.h>
@@ -292,6 +293,131 @@ static void test_traced__hash_is_in_the_program(void **state)
     close_side(&b);
 }
 
+/* ---- kernels --------------------------------------------------------------------------------- */
+
+enum { M = 1 << 20 };
+
+static const struct {
+    struct tsr_traced_op op;
+    const char *name;
+    uint8_t kind;
+    uint64_t dims[4];
+} kernels[] = {
+    /* a sum in place of two tensors, with a number, with a row: of the shape that they have
+       together, whatever the dtype of the first one is */
+    {{"aten.add_.Tensor", 2, {{2, {8, 4}}, {2, {8, 4}}}, TSR_F32, false, 0, 256, 128},
+     "add",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    {{"aten.add.Tensor", 1, {{2, {8, 4}}}, TSR_F32, false, 0, 128, 128},
+     "add_scalar",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    {{"aten.mul.Tensor", 2, {{2, {8, 1}}, {2, {8, 4}}}, TSR_BF16, false, 0, 80, 128},
+     "mul",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    {{"aten.sub.Tensor", 2, {{2, {1, 64}}, {2, {64, 1}}}, TSR_F32, false, 0, 512, 16384},
+     "sub_broadcast",
+     TSR_OP_POINTWISE,
+     {64, 64}},
+    /* an operand that is repeated by its strides; a tensor with itself, and with a mask, is none */
+    {{"aten.div.Scalar", 1, {{2, {8, 4}}}, TSR_F32, false, 0, 32, 128},
+     "div_broadcast",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    {{"aten.mul.Tensor", 2, {{2, {8, 4}}, {2, {8, 4}}}, TSR_F32, false, 0, 144, 128},
+     "mul",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    {{"aten.mul.Tensor", 2, {{2, {8, 4}}, {2, {8, 4}}}, TSR_F32, false, 0, 128, 128},
+     "mul_scalar",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    {{"aten.mul.Tensor", 2, {{2, {8, 4}}, {2, {8, 4}}}, TSR_F32, false, 0, 160, 128},
+     "mul_scalar",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    /* experts: rows, what is summed, or columns are cut */
+    {{"aten._grouped_mm.default",
+      3,
+      {{2, {64, 8}}, {3, {4, 8, 6}}, {1, {4}}},
+      TSR_BF16,
+      false,
+      1,
+      M,
+      M},
+     "_grouped_mm",
+     TSR_OP_GEMM,
+     {16, 6, 8, 4}},
+    {{"aten._grouped_mm.default",
+      3,
+      {{2, {8, 64}}, {2, {64, 6}}, {1, {4}}},
+      TSR_BF16,
+      false,
+      1,
+      M,
+      M},
+     "_grouped_mm",
+     TSR_OP_GEMM,
+     {8, 6, 16, 4}},
+    {{"aten._grouped_mm.default",
+      3,
+      {{3, {4, 8, 6}}, {2, {6, 64}}, {1, {4}}},
+      TSR_BF16,
+      false,
+      1,
+      M,
+      M},
+     "_grouped_mm",
+     TSR_OP_GEMM,
+     {8, 16, 6, 4}},
+    /* names that tables of measured kernels have */
+    {{"aten._scaled_dot_product_efficient_attention.default",
+      3,
+      {{4, {2, 3, 8, 4}}, {4, {2, 3, 16, 4}}, {4, {2, 3, 16, 4}}},
+      TSR_BF16,
+      false,
+      64,
+      M,
+      M},
+     "efficient_attention",
+     TSR_OP_ATTENTION,
+     {2, 3, 3, 8}},
+    {{"aten.native_layer_norm.default", 1, {{2, {8, 4}}}, TSR_BF16, false, 0, M, M},
+     "layer_norm",
+     TSR_OP_NORM,
+     {8, 4}},
+    /* in place and in backward; orders and counts; what is not known */
+    {{"aten.hardswish_backward.default", 1, {{2, {8, 4}}}, TSR_BF16, false, 0, M, M},
+     "hardswish_backward",
+     TSR_OP_POINTWISE,
+     {8, 4}},
+    {{"aten.topk.default", 1, {{2, {8, 4}}}, TSR_BF16, false, 0, M, M},
+     "topk",
+     TSR_OP_REDUCTION,
+     {8, 4}},
+    {{"mine.hardswish.default", 1, {{2, {8, 4}}}, TSR_BF16, false, -1, M, M},
+     "mine.hardswish.default",
+     TSR_OP_GENERIC,
+     {8, 4}}};
+
+static void test_traced__kernels_are_those_of_the_cost_model(void **state)
+{
+    struct tsr_arena arena;
+    (void)state;
+    tsr_arena_init(&arena);
+    for (size_t i = 0; i < COUNT(kernels); i++) {
+        struct tsr_work work;
+        assert_true(tsr__traced_work(&arena, &kernels[i].op, &work));
+        assert_string_equal(work.name, kernels[i].name);
+        assert_int_equal(work.op, kernels[i].kind);
+        for (size_t k = 0; k < COUNT(kernels[i].dims); k++)
+            assert_int_equal(work.dims[k], kernels[i].dims[k]);
+    }
+    tsr_arena_fini(&arena);
+}
+
 static void test_traced__is_refused__module_without_hooks(void **state)
 {
     static const bool none[] = {true, false};
@@ -330,6 +456,7 @@ int main(void)
         cmocka_unit_test(test_traced__leaves_nothing__micro_batches),
         cmocka_unit_test(test_traced__gradients_are_of_the_module_with_the_parameter),
         cmocka_unit_test(test_traced__hash_is_in_the_program),
+        cmocka_unit_test(test_traced__kernels_are_those_of_the_cost_model),
         cmocka_unit_test(test_traced__is_refused__module_without_hooks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

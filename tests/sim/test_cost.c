@@ -139,6 +139,45 @@ static void attention_follows_the_published_charts(void **state)
     assert_close(3.5 * flops / (forward_a + seconds(&a.gpu, &w)), 182e12, 0.01);
 }
 
+/* By the name of the kernel: cuDNN's is faster than FlashAttention-2, the memory-efficient one
+ * slower. */
+static void attention_is_of_the_kernel_that_ran(void **state)
+{
+    struct tsr_cluster c = load("node-dgx-h100.json");
+    struct tsr_work w = {.op = TSR_OP_ATTENTION,
+                         .dtype = TSR_BF16,
+                         .causal = 1,
+                         .name = "flash_attention",
+                         .flops = 4.0 * 2 * 16 * 8192 * 8192.0 * 128 / 2,
+                         .dims = {2, 16, 16, 8192, 8192, 128}};
+    double flash = seconds(&c.gpu, &w);
+    (void)state;
+    w.name = "cudnn_attention";
+    assert_true(seconds(&c.gpu, &w) < 0.9 * flash);
+    w.name = "efficient_attention";
+    assert_true(seconds(&c.gpu, &w) > 1.5 * flash);
+}
+
+/* A repeated operand costs by elements of the result, whatever the dtypes are. */
+static void broadcasts_count_elements(void **state)
+{
+    struct tsr_cluster c = load("node-dgx-h100.json");
+    const uint64_t n = UINT64_C(4096) * 4096;
+    struct tsr_work w = {.op = TSR_OP_POINTWISE,
+                         .dtype = TSR_BF16,
+                         .name = "mul",
+                         .bytes_read = 2 * n + 4096 * 4,
+                         .bytes_written = 4 * n,
+                         .dims = {4096, 4096}};
+    double slow = (double)n / (132 * 1.83e9 * 0.92) + 2e-6;
+    (void)state;
+    assert_close(seconds(&c.gpu, &w), slow, 0.001);
+    w.name = "div_broadcast";
+    assert_close(seconds(&c.gpu, &w), slow, 0.001);
+    w.name = "mul_scalar";
+    assert_close(seconds(&c.gpu, &w), 6.0 * (double)n / (3.35e12 * 0.85) + 2e-6, 0.001);
+}
+
 static void norms_follow_the_published_table(void **state)
 {
     struct tsr_cluster c = load("node-dgx-h200.json");
@@ -315,6 +354,8 @@ int main(void)
         cmocka_unit_test(matrix_products_follow_the_published_table),
         cmocka_unit_test(fp32_runs_at_the_fp32_rate),
         cmocka_unit_test(attention_follows_the_published_charts),
+        cmocka_unit_test(attention_is_of_the_kernel_that_ran),
+        cmocka_unit_test(broadcasts_count_elements),
         cmocka_unit_test(norms_follow_the_published_table),
         cmocka_unit_test(collectives_follow_the_published_rows),
         cmocka_unit_test(unknown_values_are_named),

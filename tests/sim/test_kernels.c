@@ -302,7 +302,8 @@ static struct tsr_work stream(uint8_t op, const char *name, tsr_dtype dtype, uin
                              .dtype = (uint8_t)dtype,
                              .name = name,
                              .bytes_read = read,
-                             .bytes_written = written};
+                             .bytes_written = written,
+                             .dims = {1, written / tsr_dtype_bytes(dtype)}};
 }
 
 /* RMSNorm of PyTorch operations, 2,048 x 32,768 in bf16 on an A100: 1.9 ms; torch's cross entropy

@@ -7,7 +7,7 @@ import unittest
 
 import torch
 import torch.nn.functional as F
-from tessera.operators import bytes_of, flops_of
+from tessera.operators import bytes_of, flops_of, kernels_of
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -149,6 +149,55 @@ class Bytes(unittest.TestCase):
         for what, operator, call, wanted in cases:
             with self.subTest(what):
                 self.assertEqual(self.moved(call, operator), wanted)
+
+    def test_what_only_lends_its_shape_is_not_read(self):
+        x = torch.empty(6, 8, device="meta")
+        for operator, call in (("zeros_like", torch.zeros_like), ("new_zeros", lambda x: x.new_zeros(6, 8)),
+                               ("full_like", lambda x: torch.full_like(x, 3))):
+            self.assertEqual(self.moved(lambda call=call: call(x), operator), (0, 192))
+
+
+class Kernels(unittest.TestCase):
+    """The kernels of one call, with the bytes that they read and write."""
+
+    def of(self, call, operator):
+        class Last(TorchDispatchMode):
+            def __torch_dispatch__(mode, func, types, args=(), kwargs=None):
+                output = func(*args, **(kwargs or {}))
+                if func.overloadpacket.__name__ == operator:
+                    mode.found = kernels_of(func, args, kwargs or {}, output)
+                return output
+        with Last() as last:
+            call()
+        return [(k.name.split(".")[1], k.flops, k.read, k.written) for k in last.found]
+
+    def test_calls_of_several_kernels(self):
+        def make(*shape, dtype=torch.float32):
+            return torch.empty(shape, dtype=dtype, device="meta")
+        x, ids, mask = make(6, 8).requires_grad_(), make(3, dtype=torch.int64), make(6, 8, dtype=torch.bool)
+        image, filters = make(2, 4, 5, 5).requires_grad_(), make(8, 4, 3, 3).requires_grad_()
+        norm = torch.nn.GroupNorm(2, 4, device="meta")
+        moved, out = 4 * 2 * 4 * 25, 4 * 2 * 8 * 9
+        flops, weight = 2 * 2 * 9 * 8 * 4 * 9, 4 * 8 * 4 * 9
+        copy, rows = ("clone", 0, 192, 192), 3 * 32 + 24
+        cases = [
+            ("slice_backward", lambda: x[:, :4].sum().backward(), [("fill_", 0, 0, 192), ("copy_", 0, 4, 96)]),
+            ("constant_pad_nd", lambda: F.pad(x, (0, 2)), [("fill_", 0, 0, 240), ("copy_", 0, 192, 192)]),
+            ("masked_fill", lambda: x.masked_fill(mask, 0), [copy, ("masked_fill", 0, 192 + 48, 192)]),
+            ("index_put", lambda: x.detach().index_put([ids], make(3, 8)), [copy, ("index_put", 0, 2 * rows, rows)]),
+            ("index_put", lambda: x[ids].sum().backward(), [("index_put", 0, 2 * (4 + 24), 4 + 24)]),
+            ("_softmax_backward_data", lambda: (x.softmax(1) * x).sum().backward(),
+             [("mul", 0, 384, 192), ("_softmax_backward_data", 0, 384, 192)]),
+            ("native_group_norm", lambda: norm(image), [("native_group_norm", 0, moved, 32), ("native_group_norm", 0, moved + 32, moved)]),
+            ("native_group_norm_backward", lambda: (norm(image) * image).sum().backward(),
+             [("native_group_norm_backward", 0, 2 * moved + 32 + 16, 32), ("native_group_norm_backward", 0, 2 * moved + 32 + 16, moved)]),
+            ("convolution_backward", lambda: (F.conv2d(image, filters, make(8).requires_grad_()) ** 2).sum().backward(),
+             [("convolution_backward", flops, out + weight, moved), ("convolution_backward", flops, out + moved, weight),
+              ("sum", 0, out, 32)]),
+        ]
+        for operator, call, wanted in cases:
+            with self.subTest(operator):
+                self.assertEqual(self.of(call, operator), wanted)
 
 
 if __name__ == "__main__":

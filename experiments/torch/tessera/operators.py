@@ -7,6 +7,7 @@ import mmap
 import re
 import shlex
 import struct
+import typing
 from unittest import mock
 
 import torch
@@ -71,6 +72,8 @@ LOOKS_UP = {"embedding", "index", "index_select", "gather", "nll_loss_forward", 
 SCATTERS = {"scatter_", "scatter_add_", "scatter_reduce_", "index_put_", "_index_put_impl_", "index_add_",
             "index_copy_", "index_fill_"}
 LOSS_BACKWARDS = {"nll_loss_backward", "nll_loss2d_backward"}
+# What takes shape and dtype of its first argument, and reads nothing of it.
+MAKES = {f"{kind}_like" for kind in ("zeros", "ones", "full", "rand", "randn", "randint")} | {"new_zeros", "new_ones", "new_full"}
 
 
 def distinct_bytes(*values):
@@ -101,7 +104,7 @@ def bytes_of(func, args, kwargs, output):
     if name in CONVOLUTIONS_BACKWARD:
         wanted = argument(func, args, kwargs, "output_mask")
         read = [args[0], args[2] if wanted[0] else (), args[1] if wanted[1] else ()]
-    elif name in OVERWRITES:
+    elif name in OVERWRITES | MAKES:
         read = read[1:]
     elif name in LOOKS_UP:
         return min(distinct_bytes(read[0]), written) + distinct_bytes(read[1:]), written
@@ -111,6 +114,95 @@ def bytes_of(func, args, kwargs, output):
     elif name in LOSS_BACKWARDS:
         read = [read[0], *read[2:]]
     return distinct_bytes(read), written
+
+
+# What copies its first argument and changes the copy: as SCATTERS, or all of it.
+COPIES_FIRST = {name.rstrip("_") for name in SCATTERS} | {"masked_fill", "masked_scatter"}
+# What fills its result with zeros, or a number, and copies its first argument into a part of it.
+FILLS_FIRST = {"slice_backward", "select_backward", "diagonal_backward", "constant_pad_nd"}
+# What goes over its first argument for the sums of rows or channels, and again for the result.
+NORMS = {"native_group_norm", "native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"}
+# Backends of convolutions that leave the sum with the bias to another kernel.
+ADDS_BIAS = {torch._C._ConvBackend.Cudnn, torch._C._ConvBackend.CudnnTranspose}
+
+
+class Kernel(typing.NamedTuple):
+    """A row of the trace's table of operators."""
+    name: str
+    shapes: tuple
+    dtype: str
+    flops: int
+    read: int
+    written: int
+
+
+def kernel(name, inputs, read, written, flops=0):
+    """A kernel that takes tensors (one that takes none: that it writes) and moves some bytes."""
+    return Kernel(name, tuple(tuple(x.shape) for x in inputs), str(inputs[0].dtype).removeprefix("torch.") if inputs else "",
+                  flops, read, written)
+
+
+def kernels_of(func, args, kwargs, output):
+    """Returns the kernels of a call. It is one, but for operators that PyTorch's CUDA code makes of several large ones; what these
+    do with a few numbers beside is left out."""
+    name, inputs = func.overloadpacket.__name__, tensors(args, kwargs)
+    own = kernel(name_of(func, args), inputs or tensors(output)[:1], *bytes_of(func, args, kwargs, output),
+                 flops=flops_of(func, args, kwargs, output))
+    own = own._replace(shapes=own.shapes if inputs else ())
+    first = inputs[0] if inputs else None
+    if name in FILLS_FIRST:
+        return [kernel("aten.fill_.Scalar", [output], 0, distinct_bytes(output)),
+                kernel("aten.copy_.default", [first, first], distinct_bytes(first), first.numel() * first.element_size())]
+    if name in COPIES_FIRST:
+        return copy_of(name, first) + [own._replace(**changes(name, args, kwargs))]
+    if name == "_softmax_backward_data":
+        return [kernel("aten.mul.Tensor", inputs[:2], own.read, own.written), own]
+    if name in NORMS:
+        sums = distinct_bytes(output[1:])
+        return [own._replace(read=distinct_bytes(first), written=sums), own._replace(written=own.written - sums)]
+    if name.removesuffix("_backward") in NORMS:
+        return [own._replace(written=distinct_bytes(output[1:])), own._replace(written=distinct_bytes(output[0]))]
+    if name in CONVOLUTIONS and adds_bias(func, args, kwargs):
+        bias, moved = argument(func, args, kwargs, "bias"), distinct_bytes(output)
+        return [own, kernel("aten.add_.Tensor", [output, bias], moved + distinct_bytes(bias), moved)]
+    if name in CONVOLUTIONS_BACKWARD:
+        return convolution_gradients(own, args, output)
+    return [own]
+
+
+def copy_of(name, tensor):
+    """The copy that such an operator makes of its first argument. Autograd's own formulas scatter in place, but where they see a
+    dispatch mode."""
+    if name in ("index_put", "index_add", "scatter", "scatter_add") and torch._C._current_autograd_node() is not None:
+        return []
+    moved = distinct_bytes(tensor)
+    return [kernel("aten.clone.default", [tensor], moved, moved)]
+
+
+def changes(name, args, kwargs):
+    """The bytes of the change in place."""
+    whole, others = distinct_bytes(args[0]), distinct_bytes(args[1:], kwargs)
+    part = min(whole, others) if f"{name}_" in SCATTERS else whole
+    return {"read": part + others, "written": part}
+
+
+def adds_bias(func, args, kwargs):
+    bias = argument(func, args, kwargs, "bias")
+    if bias is None or not bias.is_cuda or func.overloadpacket.__name__ != "convolution":
+        return False
+    return torch._C._select_conv_backend(*args, *kwargs.values(), bias_sizes=list(bias.shape)) in ADDS_BIAS
+
+
+def convolution_gradients(own, args, output):
+    """A kernel for each gradient: of the input, of the filter, and a sum for that of the bias."""
+    gradient, inputs, weight = args[:3]
+    made, found = [x is not None for x in output], []
+    for other, result in ((weight, output[0]), (inputs, output[1])):
+        if result is not None:
+            found.append(own._replace(flops=own.flops // sum(made[:2]), read=distinct_bytes(gradient, other), written=distinct_bytes(result)))
+    if made[2]:
+        found.append(kernel("aten.sum.dim_IntList", [gradient], distinct_bytes(gradient), distinct_bytes(output[2])))
+    return found
 
 
 def grouped_product_flops(a, b):
@@ -354,13 +446,10 @@ class Operators(TorchDispatchMode):
         results = {x.untyped_storage().data_ptr() for x in outputs if x.is_cuda}
         read = [x.untyped_storage().data_ptr() for x in inputs if x.is_cuda]
         view = not func._schema.is_mutable and after == before and results <= set(read) and results
-        row = None
-        if not view and func.overloadpacket.__name__ not in NO_KERNEL:
-            used = inputs + outputs
-            row = (name_of(func, args), tuple(tuple(x.shape) for x in inputs),
-                   str(used[0].dtype).removeprefix("torch.") if used else "",
-                   flops_of(func, args, kwargs, output), *bytes_of(func, args, kwargs, output))
+        launched = not view and func.overloadpacket.__name__ not in NO_KERNEL
+        rows = kernels_of(func, args, kwargs, output) if launched else [None]
         parameters = sorted({self.parameters[a] for a in read if a in self.parameters})
-        if row and parameters and self.module.in_forward():
+        if launched and parameters and self.module.in_forward():
             self.watch.reads(parameters, str(func))
-        self.log.append((after, "call", row, tuple(parameters) if row else (), (before, after), results))
+        self.log.append((after, "call", rows[0], tuple(parameters) if launched else (), (before, after), results))
+        self.log += [(after, "call", row, (), (after, after), results) for row in rows[1:]]
