@@ -173,7 +173,7 @@ static double rate_at(const struct tsr_gpu *gpu, int peak, uint8_t kernel, bool 
 /* Kernels that exist for one architecture only are not scaled to another. */
 static tsr_status check_kernel(const struct tsr_gpu *gpu, enum tsr_attention_kernel kernel)
 {
-    if (kernel != TSR_ATTN_FLASH3 || !strcmp(gpu->architecture, "Hopper"))
+    if (kernel != TSR_ATTN_FLASH3 || gpu->traits.has_flash3)
         return TSR_OK;
     return tsr_fail(TSR_ECONFIG,
                     "attention_kernel: found flash3, allowed on %s (%s): auto, flash1, "

@@ -14,6 +14,7 @@
 /* Bounds that catch a wrong unit (TFLOP/s instead of FLOP/s), not a slow core that was measured. */
 static const double MIN_FLOP_PER_S = 1e8, MAX_FLOP_PER_S = 1e19;
 enum { MAX_SMS = 100000 };
+static const double MULTICAST_CAPABILITY = 9.0; /* from Hopper on the switch sums */
 
 static tsr_status read_gpu_peaks(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 {
@@ -69,7 +70,9 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
     TSR_TRY(tsr__doc_count(doc, "sm_count", TSR__NULLABLE, MAX_SMS, &sms));
     gpu->sm_count = (uint32_t)sms;
     const char *capability = json_string_value(tsr__doc_find(doc, "compute_capability"));
-    gpu->compute_capability = capability ? strtod(capability, NULL) : 0.0;
+    gpu->traits = tsr_gpu_traits_of(gpu->architecture);
+    gpu->traits.has_multicast |= capability && strtod(capability, NULL) >= MULTICAST_CAPABILITY;
+    TSR_TRY(tsr__gpu_traits_read(doc, &gpu->traits));
     TSR_TRY(tsr__doc_number(doc, "compute_clock_hz", TSR__OPTIONAL, 1e6, 1e11, &gpu->clock_hz));
     TSR_TRY(tsr__doc_count(doc, "memory.visible_bytes", TSR__NULLABLE, UINT64_C(1) << 50,
                            &gpu->visible_bytes));

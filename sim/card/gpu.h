@@ -9,6 +9,7 @@
 
 #include "sim/card/calibration.h"
 #include "sim/card/kernels.h"
+#include "sim/card/traits.h"
 
 /* What issuing an instruction costs the host, seconds, where it was timed (0: it was not): in place
  * of those defaults of sim/options.c that an experiment has not changed. */
@@ -22,11 +23,11 @@ struct tsr_gpu {
     char name[64], path[512]; /* path: the device file the figures come from */
     char description[128], architecture[32];
     uint32_t sm_count;
-    double compute_capability; /* 9.0; 0: unknown */
-    double clock_hz;           /* sustained under compute; 0: unknown */
-    uint64_t visible_bytes;    /* what a process can see */
-    uint64_t context_bytes;    /* of a CUDA context before any kernel is loaded */
-    uint64_t library_bytes;    /* device code and static memory of libraries and kernels */
+    struct tsr_gpu_traits traits;
+    double clock_hz;        /* sustained under compute; 0: unknown */
+    uint64_t visible_bytes; /* what a process can see */
+    uint64_t context_bytes; /* of a CUDA context before any kernel is loaded */
+    uint64_t library_bytes; /* device code and static memory of libraries and kernels */
     double memory_bw, pcie_bw, nvlink_bw;
     double peak_flops[TSR_N_PEAKS];
     double achievable_bf16, achievable_fp8; /* best matrix product that a public sweep found */

@@ -315,7 +315,7 @@ static void kernels_of(const struct tsr_gpu *gpu, uint8_t card, bool *seen, char
     out[0] = '\0';
     for (uint32_t i = 0; i < tsr_gpu_kernels(gpu)->n_attention && used < size; i++) {
         const struct tsr_attention_curve *c = &tsr_gpu_kernels(gpu)->attention[i];
-        bool here = c->kernel != TSR_ATTN_FLASH3 || !strcmp(gpu->architecture, "Hopper");
+        bool here = c->kernel != TSR_ATTN_FLASH3 || gpu->traits.has_flash3;
         if (c->card != card || seen[c->kernel] || !here)
             continue;
         seen[c->kernel] = true;

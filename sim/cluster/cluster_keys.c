@@ -73,7 +73,7 @@ static tsr_status set_nvlink(struct tsr_cluster *c, enum tsr_nvlink nvlink)
     if (c->intra == TSR_INTRA_MEMORY)
         return refuse("nvlink", tsr_words_nvlink[nvlink], "default, in a node without GPUs");
     c->intra = want;
-    c->multicast = want == TSR_INTRA_NVSWITCH && c->gpu.compute_capability >= 9.0;
+    c->multicast = want == TSR_INTRA_NVSWITCH && c->gpu.traits.has_multicast;
     c->intra_bw = want == TSR_INTRA_PCIE ? c->gpu.pcie_bw : c->gpu.nvlink_bw;
     if (want != TSR_INTRA_PCIE)
         c->places = (struct tsr_places){.peer_to_peer = true};
@@ -143,7 +143,7 @@ static void plain_node(struct tsr_cluster *c, uint32_t gpus)
     if (gpus == 1)
         c->intra = TSR_INTRA_NONE;
     c->intra_bw = c->gpu.nvlink_bw > 0 ? c->gpu.nvlink_bw : c->gpu.pcie_bw;
-    c->multicast = c->intra == TSR_INTRA_NVSWITCH && c->gpu.compute_capability >= 9.0;
+    c->multicast = c->intra == TSR_INTRA_NVSWITCH && c->gpu.traits.has_multicast;
     c->places.peer_to_peer = true;
     snprintf(c->node_name, sizeof c->node_name, "none");
 }

@@ -10,8 +10,6 @@
 
 enum { SWITCH_CHANNELS = 24, PCIE_CHANNELS = 2, DIRECT_CHANNELS = 2 };
 enum { CHANNELS_PER_NIC = 2, MAX_NET_CHANNELS = 32 };
-enum { NVLS_CHANNELS_HOPPER = 16, NVLS_CHANNELS_DOMAIN = 24, NVLS_CHANNELS_NODES = 32 };
-enum { AMPERE_LINKS = 12, LATER_LINKS = 18 };
 enum { N_SEEN = 8 };
 
 /* A communicator of the programs. */
@@ -201,12 +199,7 @@ static tsr_status note_program(const struct survey *s, const struct tsr_program 
 
 /* ---- what it takes --------------------------------------------------------------------------- */
 
-static bool is_architecture(const struct tsr_cluster *c, const char *name)
-{
-    return !strcmp(c->gpu.architecture, name);
-}
-
-/* True: known; else the bounds differ. */
+/* The bounds are equal where the number of channels is known. */
 static void channels_of(const struct tsr_cluster *c, bool spans, uint32_t *least, uint32_t *most)
 {
     uint32_t of_nics = CHANNELS_PER_NIC * c->nics_per_node;
@@ -221,18 +214,16 @@ static void channels_of(const struct tsr_cluster *c, bool spans, uint32_t *least
         *least = SWITCH_CHANNELS;
     else
         *least = DIRECT_CHANNELS;
-    if (!spans && c->intra == TSR_INTRA_NVSWITCH &&
-        (is_architecture(c, "Ampere") || is_architecture(c, "Hopper")))
-        *most = SWITCH_CHANNELS;
+    if (!spans && c->intra == TSR_INTRA_NVSWITCH && c->gpu.traits.switch_channels)
+        *least = *most = c->gpu.traits.switch_channels;
 }
 
 static uint32_t nvls_channels_of(const struct tsr_cluster *c, const struct tsr__nccl_comm *comm)
 {
     if (!c->multicast || comm->inside < 2)
         return 0;
-    if (is_architecture(c, "Hopper"))
-        return NVLS_CHANNELS_HOPPER;
-    return comm->inside < comm->size ? NVLS_CHANNELS_NODES : NVLS_CHANNELS_DOMAIN;
+    return comm->inside < comm->size ? c->gpu.traits.nvls_channels_net
+                                     : c->gpu.traits.nvls_channels;
 }
 
 static uint32_t count_peers(const uint64_t *set, const struct tsr__nccl_comm *c, uint32_t mine,
@@ -273,13 +264,13 @@ static void add_comm(const struct survey *s, const struct tsr_sim_options *optio
     const struct tsr_cluster *cluster = s->cluster;
     const struct usage *u = &s->usage[index];
     uint32_t mine = tsr_comm_index(comm, s->tables->rank), least, most;
-    bool is_nvlink = cluster->intra != TSR_INTRA_PCIE, ampere = is_architecture(cluster, "Ampere");
+    bool is_nvlink = cluster->intra != TSR_INTRA_PCIE;
     struct tsr__nccl_comm c = {.size = comm->size,
                                .inside = members_inside(cluster, comm),
-                               .reads = is_nvlink && ampere,
+                               .reads = is_nvlink && cluster->gpu.traits.receiver_reads,
                                .at_init = options->nccl_at_init};
     if (cluster->intra == TSR_INTRA_NVSWITCH)
-        c.pair_links = ampere ? AMPERE_LINKS : LATER_LINKS;
+        c.pair_links = cluster->gpu.traits.links;
     else if (is_nvlink)
         c.pair_links = 1;
     c.nvls_channels = nvls_channels_of(cluster, &c);

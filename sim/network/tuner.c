@@ -74,16 +74,6 @@ enum { NVLS_MEMBERS = 5 };
  * wire. LL moves lines, not chunks. The shape was chosen on published nccl_busbw tables. */
 static const double FILL_SHARE = 1.5;
 
-struct architecture_row {
-    const char *name;
-    double nvls_share; /* nvlsEfficiency; 0: no NVLS */
-    double ll_rate;    /* llMaxBw of one node, bytes/s */
-};
-static const struct architecture_row architectures[] = {
-    {"Ampere", 0.0, 87.7e9},
-    {"Hopper", 0.85, 141.0e9},
-    {"Blackwell", 0.74, 282.0e9},
-};
 /* llMaxBw of two nodes, and of more (hosts with Intel processors). */
 static const double LL_RATE_TWO_NODES = 39.0e9, LL_RATE_MORE_NODES = 20.4e9;
 
@@ -103,13 +93,8 @@ void tsr__coll_model_init(struct tsr__coll_model *m, const struct tsr_cluster *c
         m->timed = c;
     if (rate > 0.0 && !o->infinite_bandwidth)
         m->own_s_per_byte = value[TSR_CAL_COLLECTIVE_OWN] / rate;
-    for (size_t i = 0; i < sizeof architectures / sizeof architectures[0]; i++) {
-        const struct architecture_row *row = &architectures[i];
-        if (strcmp(row->name, c->gpu.architecture) != 0)
-            continue;
-        m->nvls_share = c->multicast ? row->nvls_share : 0.0;
-        m->ll_rate = row->ll_rate;
-    }
+    m->nvls_share = c->multicast ? c->gpu.traits.nvls_efficiency : 0.0;
+    m->ll_rate = c->gpu.traits.ll_max_bw;
 }
 
 enum tsr__pattern tsr__coll_pattern(uint8_t kind)

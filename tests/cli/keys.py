@@ -362,6 +362,8 @@ def cards():
     cluster = json.load(open(f"{folder}/cluster-dgx-h100-128.json"))
     node = json.load(open(f"{folder}/node-{cluster['node']}.json"))
     gpu = json.load(open(f"{folder}/gpu-{node['gpu']}.json"))
+    gpu["traits"] = {"nvls_efficiency": 0.85, "ll_max_bw": 141e9, "switch_channels": 24, "nvls_channels": 16,
+                     "nvls_channels_net": 16, "links": 18, "receiver_reads": False, "has_multicast": True, "has_flash3": True}
     files = {"cluster": cluster, "node": node, "gpu": gpu}
     write("card/model.json", {**LLAMA, "hidden_size": 1024, "num_attention_heads": 8, "intermediate_size": 2048})
 

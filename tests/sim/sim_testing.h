@@ -194,6 +194,7 @@ static inline struct tsr_cluster test_cluster(uint32_t nodes)
                 .peak_flops = {1e15, 1e15, 2e15, 5e14, 5e13, 0.0},
                 .achievable_bf16 = 8e14},
     };
+    c.gpu.traits = tsr_gpu_traits_of(c.gpu.architecture);
     c.gpu.calibration = tsr_calibration_default();
     return c;
 }

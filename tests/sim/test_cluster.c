@@ -166,6 +166,14 @@ static void bad_files_give_one_line(void **state)
         {"\"bf16\":1e15", "\"bf16\":1e999", ".json:1: "},
         {"\"sm_count\":132,", "", "gpu-g.json: key \"sm_count\": found nothing"},
         {"\"kind\":\"gpu\"", "\"kind\":\"node\"", "gpu-g.json: key \"kind\""},
+        {"\"sm_count\":132", "\"sm_count\":132,\"traits\":{\"links\":0}",
+         "key \"traits.links\": found 0, allowed an integer from 1 to 1024"},
+        {"\"sm_count\":132", "\"sm_count\":132,\"traits\":{\"has_flash3\":1}",
+         "key \"traits.has_flash3\": found 1, allowed true or false"},
+        {"\"sm_count\":132", "\"sm_count\":132,\"traits\":{\"nvls_efficiency\":85}",
+         "key \"traits.nvls_efficiency\": found 85, allowed a number from 0 to 1"},
+        {"\"sm_count\":132", "\"sm_count\":132,\"traits\":{\"sharp\":true}",
+         "key \"traits.sharp\""},
     };
     char dir[] = "/tmp/tsr-cluster-XXXXXX", path[300];
     struct tsr_cluster c;
@@ -197,6 +205,35 @@ static void bad_files_give_one_line(void **state)
         unlink(path);
     }
     rmdir(dir);
+}
+
+/* A family gives the traits; a device file changes some of them. A card of a family that nobody
+ * knows has none of what only some cards have. */
+static void a_file_says_the_traits_of_its_card(void **state)
+{
+    static const char own[] = "\"sm_count\":132,\"traits\":{\"links\":6,\"has_flash3\":false,"
+                              "\"ll_max_bw\":1e11}";
+    char dir[] = "/tmp/tsr-traits-XXXXXX", path[300];
+    struct tsr_gpu gpu;
+    (void)state;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/gpu-g.json", dir);
+    write_file(dir, "gpu-g.json", gpu_text, "\"sm_count\":132", own);
+    assert_int_equal(tsr_gpu_load(path, NULL, &store, &gpu), TSR_OK);
+    assert_int_equal(gpu.traits.links, 6);
+    assert_false(gpu.traits.has_flash3);
+    assert_float_equal(gpu.traits.ll_max_bw, 1e11, 0);
+    assert_float_equal(gpu.traits.nvls_efficiency, 0.85, 0); /* Hopper's */
+    write_file(dir, "gpu-g.json", gpu_text, "Hopper", "Ada Lovelace");
+    assert_int_equal(tsr_gpu_load(path, NULL, &store, &gpu), TSR_OK);
+    assert_false(gpu.traits.receiver_reads || gpu.traits.has_multicast || gpu.traits.has_flash3);
+    assert_float_equal(gpu.traits.nvls_efficiency, 0, 0);
+    unlink(path);
+    rmdir(dir);
+    assert_string_equal(tsr_gpu_architecture(89), "Ada Lovelace");
+    assert_string_equal(tsr_gpu_architecture(86), "Ampere");
+    assert_string_equal(tsr_gpu_architecture(120), "Blackwell");
+    assert_string_equal(tsr_gpu_architecture(0), "unknown");
 }
 
 static void a_missing_file_is_named(void **state)
@@ -311,6 +348,7 @@ int main(void)
         cmocka_unit_test(every_file_loads),
         cmocka_unit_test(values_are_what_the_files_say),
         cmocka_unit_test(bad_files_give_one_line),
+        cmocka_unit_test(a_file_says_the_traits_of_its_card),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(a_card_has_its_reference_node),
         cmocka_unit_test(keys_go_before_the_reference),

@@ -210,7 +210,7 @@ static void what_nobody_published_has_bounds(void **state)
 {
     (void)state;
     struct tsr_cluster c = test_cluster(1);
-    memcpy(c.gpu.architecture, "Blackwell", sizeof "Blackwell");
+    c.gpu.traits = tsr_gpu_traits_of("Blackwell");
     struct tsr_nccl_memory m = of_group(&c, 8, 1);
     assert_int_equal(m.bytes, (TABLES + 24 * 12) * MIB);
     assert_int_equal(m.at_most, ((64 * 3 + 2) * 2 + 64 * 12) * MIB);

@@ -7,6 +7,7 @@
 #include "experiments/cli/calibrate/kineto.h"
 #include "experiments/study/simulate/open.h"
 #include "sim/base/text.h"
+#include "sim/card/traits.h"
 
 /* GPUs of a node: what a trace does not say. */
 enum { DEFAULT_RANKS = 8, MAX_RANKS = 10 };
@@ -34,11 +35,7 @@ static void describe(const struct tsr_kineto *trace, struct tsr_calibrated *out)
         set_name("gpu", out->name, sizeof out->name);
     snprintf(out->what, sizeof out->what, "%s", is_gpu ? trace->gpu : "a processor");
     snprintf(out->family, sizeof out->family, "%s",
-             !is_gpu              ? "host"
-             : trace->major >= 10 ? "Blackwell"
-             : trace->major == 9  ? "Hopper"
-             : trace->major == 8  ? "Ampere"
-                                  : "unknown");
+             is_gpu ? tsr_gpu_architecture((int)trace->capability) : "host");
 }
 
 static void print_notes(const struct tsr_kineto *trace, uint32_t ranks)

@@ -233,7 +233,7 @@ static tsr_status read_device(const char *path, const json_t *root, struct tsr_k
 {
     const json_t *device = json_array_get(json_object_get(root, "deviceProperties"), 0);
     double memory = number(device, "totalGlobalMem"), units = number(device, "numSms");
-    double major = number(device, "computeMajor");
+    double major = number(device, "computeMajor"), minor = number(device, "computeMinor");
     const char *name = text(device, "name");
     if (strlen(name) >= sizeof out->gpu)
         return tsr_fail(TSR_ECONFIG,
@@ -242,7 +242,9 @@ static tsr_status read_device(const char *path, const json_t *root, struct tsr_k
     snprintf(out->gpu, sizeof out->gpu, "%s", name);
     out->memory = memory >= 1 && memory < 1e15 ? (uint64_t)memory : 0;
     out->units = units >= 1 && units < 1e5 ? (uint32_t)units : 0;
-    out->major = major >= 1 && major < 1000 ? (uint32_t)major : 0;
+    out->capability = major >= 1 && major < 1000 ? 10 * (uint32_t)major : 0;
+    if (out->capability && minor >= 1 && minor <= 9)
+        out->capability += (uint32_t)minor;
     return TSR_OK;
 }
 

@@ -8,12 +8,12 @@
 
 /* What a trace says beside the times. */
 struct tsr_kineto {
-    char gpu[64];          /* as the driver names it; "": a trace of a processor */
-    uint64_t memory;       /* bytes; 0: not known */
-    uint32_t units, major; /* multiprocessors and compute capability; 0: not known */
-    uint32_t group;        /* ranks of the largest group of a collective; 0: none */
-    double seconds, kept;  /* in kernels (of a processor: in operators); of these in times */
-    char missing[96];      /* the operator with most time that is not in times; "": none */
+    char gpu[64];               /* as the driver names it; "": a trace of a processor */
+    uint64_t memory;            /* bytes; 0: not known */
+    uint32_t units, capability; /* multiprocessors; compute capability, 8.9 as 89; 0: not known */
+    uint32_t group;             /* ranks of the largest group of a collective; 0: none */
+    double seconds, kept;       /* in kernels (of a processor: in operators); of these in times */
+    char missing[96];           /* the operator with most time that is not in times; "": none */
 };
 
 /* Adds kernels by operator and shape, launches, and collectives of up to `most` ranks to `times`.

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "exec/cuda/device/cuda_device.h"
+#include "sim/card/traits.h"
 
 static bool is_loopback(const struct tsr_args *args)
 {
@@ -50,12 +51,6 @@ static tsr_status rank(const struct tsr_calibrate_rank *r, const struct tsr_sour
     else if (r->world)
         TSR_TRY(tsr_comms_nccl(&comms, &config.comms));
     return tsr_cuda_rank_create(&config, out, NULL);
-}
-
-/* What tables of collectives are named after. */
-static const char *family_of(int architecture)
-{
-    return architecture >= 100 ? "Blackwell" : architecture >= 90 ? "Hopper" : "Ampere";
 }
 
 void tsr_gpu_file_name(const char *name, char out[64])
@@ -101,6 +96,6 @@ tsr_status tsr_calibrated_cuda(const struct tsr_args *args, struct tsr_calibrate
     tsr_gpu_file_name(gpu.name, out->name);
     snprintf(out->what, sizeof out->what, "%.100s%s", gpu.name,
              out->shared ? ", shared by all ranks" : "");
-    snprintf(out->family, sizeof out->family, "%s", family_of(gpu.architecture));
+    snprintf(out->family, sizeof out->family, "%s", tsr_gpu_architecture(gpu.architecture));
     return TSR_OK;
 }
