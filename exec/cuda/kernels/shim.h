@@ -41,8 +41,14 @@ void tsr_shim_copy_ahead(void *to, const void *from);
 void tsr_shim_copies_mark(void);
 void tsr_shim_copies_wait(unsigned last);
 
-/* Ends the process if p is no multiple of n. */
-void tsr_shim_check_aligned(const void *p, size_t n);
+/* Ends the process if p is no multiple of n, a power of two. Inline: it is called for every word.
+ */
+_Noreturn void tsr_shim_misaligned(const void *p, size_t n);
+static inline void tsr_shim_check_aligned(const void *p, size_t n)
+{
+    if ((uintptr_t)p & (n - 1))
+        tsr_shim_misaligned(p, n);
+}
 /* What C copies 4, 8 or 16 bytes at a time is one access on a GPU (tsr_get_words() of tensor.h, for
  * one), where it fails unless the address is a multiple of that. Of the two places the one that is
  * bytes is memory, the other one the thread's own words. */
