@@ -369,7 +369,7 @@ const struct tsr_command tsr_commands[] = {
          "costs, collectives between 2 to N ranks (--ranks, default 8; threads), and on the host how many\n"
          "ranks the cores carry. --on cuda: a rank on each GPU, or all on one with --comm loopback. DIR\n"
          "gets cluster-NAME.json (host, or the GPU's name) and the node, device and kernel tables that it\n"
-         "names: `compare --set cluster=DIR/cluster-NAME.json` then predicts runs there. Takes ten seconds\n"
+         "names: `compare --set cluster=DIR/cluster-NAME.json` then predicts runs there. Takes some seconds\n"
          "on a host, some minutes on GPUs. Times are medians: what else the machine does is left out.\n"
          "\n"
          "TRACE.json[.gz] is a trace of torch.profiler with record_shapes=True: the same files of the GPU\n"

@@ -12,7 +12,9 @@ program=${TESSERA:-build/tessera}
 work=$(mktemp -d) || exit 2
 trap 'rm -rf "$work"' EXIT
 
-"$program" compare experiments/flagship/dgx-h100-8.yaml --only fsdp --out "$work/out" >/dev/null 2>"$work/err" || {
+pictures=all
+[ "${1-}" != --check ] || pictures=none
+"$program" compare experiments/flagship/dgx-h100-8.yaml --only fsdp --out "$work/out" --no-traces --pictures $pictures >/dev/null 2>"$work/err" || {
     cat "$work/err" >&2
     exit 2
 }

@@ -440,12 +440,34 @@ def simulated(context, key, value):
     if code == 0:
         WRITTEN[context, key] = open(os.path.join(folder, "s.py")).read()
         rows = json.loads(text)["rows"]
-        text = json.dumps([{k: v for k, v in row.items() if not k.endswith("_wall_s") and k not in ("strategy", "summary")} for row in rows])
+        text = " ".join(map(text_of, rows))
     return code, text, err
 
 
-# What --emit torch wrote in a context, by the key that was set.
-WRITTEN = {}
+# What --emit torch wrote in a context, by the key that was set, and what was simulated together.
+WRITTEN, TOGETHER = {}, {}
+
+
+def together(context, keys):
+    """Simulates the rows of a context at once, each as a strategy of its own: most of a process is its start. What a file
+    refuses there is left to simulated()."""
+    e = {**EXPERIMENT, **CONTEXTS[context]}
+    head = "".join(f"{k}: {json.dumps(v)}\n" for k, v in e.items()) + "strategies:\n  s: {}\n  again: {}\n"
+    path = write(f"experiment/together-{context}.yaml", head + "".join(f"  k{i}: {{{key}: {value_of(key)}}}\n" for i, key in enumerate(keys)))
+    code, text, err = tessera("compare", path, "--format", "json", "--emit", "torch", path + ".code")
+    for row, key in zip(json.loads(text)["rows"] if code == 0 else [], [None, "again", *keys]):
+        WRITTEN[context, key] = open(f"{path}.code/{row['strategy']}.py").read()
+        TOGETHER[context, key] = 0, text_of(row), err
+    if code == 0 and (TOGETHER[context, "again"] != TOGETHER[context, None] or code_of(context, "again") != code_of(context, None)):
+        failures.append(f"experiment ({context}): a strategy that changes nothing has another row or other code")
+
+
+def text_of(row):
+    return json.dumps({k: v for k, v in row.items() if not k.endswith("_wall_s") and k not in ("strategy", "summary", "changes")})
+
+
+def code_of(context, key):
+    return re.sub(r"(?m)^#(?! PYTORCH).*\n", "", WRITTEN[context, key])
 
 
 def check_written(context, key, value):
@@ -460,8 +482,7 @@ def check_written(context, key, value):
     checks += 1
     if (context, None) not in WRITTEN:
         simulated(context, None, None)
-    code = [re.sub(r"(?m)^#(?! PYTORCH).*\n", "", text) for text in (WRITTEN[context, None], WRITTEN[context, key])]
-    if code[0] == code[1] and not re.search(rf"[ :]{re.escape(key)}[=,.]", WRITTEN[context, key]):
+    if code_of(context, None) == code_of(context, key) and not re.search(rf"[ :]{re.escape(key)}[=,.]", WRITTEN[context, key]):
         failures.append(f"experiment ({context}): --emit torch neither says {key} nor names it")
 
 
@@ -497,6 +518,8 @@ def months(context, key, value):
 
 
 def outcome(context, key=None, value=None):
+    if (context, key) in TOGETHER:
+        return TOGETHER[context, key]
     if context == "goodput":
         return months(context, key, value)
     return executed(context, key, value) if context.startswith("run") else simulated(context, key, value)
@@ -572,6 +595,11 @@ ELSEWHERE = {"allocator.gc_threshold", "allocator.limit", "gpus_per_node", "prec
 TEXTS = {"description"}
 
 
+def value_of(key):
+    value = ROWS[key][1]
+    return f"{SOURCE}/{value}" if os.path.exists(f"{SOURCE}/{value}") else value
+
+
 def experiment():
     write("experiment/model.json", {**LLAMA, "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 4,
                                     "num_key_value_heads": 2, "vocab_size": 512, "max_position_embeddings": 64})
@@ -584,11 +612,11 @@ def experiment():
     keys = re.findall(r"^([a-z]\S*)\n    .*\n    default ", tessera("help", "keys")[1], re.M)
     for key in sorted(set(keys) - set(ROWS) - ELSEWHERE - TEXTS):
         failures.append(f"experiment: {key} has no row in tests/cli/keys.py")
+    in_parallel([lambda c=c: together(c, [k for k in keys if k in ROWS and ROWS[k][0] == c and k not in BY_READER]) for c in CONTEXTS])
     bases = {context: outcome(context) for context in sorted({context for context, _ in ROWS.values()})}
 
     def one(key, written):
-        context, value = ROWS[key]
-        value = f"{SOURCE}/{value}" if os.path.exists(f"{SOURCE}/{value}") else value
+        context, value = ROWS[key][0], value_of(key)
         result = outcome(context, key, value)
         if key in BY_READER and result[0] == 2 and result[2].count("\n") == 1:
             result = (0, "read", "")

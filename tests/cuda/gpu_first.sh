@@ -95,13 +95,8 @@ for program in "$TESSERA_STANDIN" "${TSR_BUILD_DIR:-}/tessera-cuda"; do
 done
 ln -sf "$TESSERA_STANDIN" "$tmp/gpu/tessera-cuda"
 
-# A pack without some of its tests, then with all of them; then a test of kernels fails.
-kernel loss 'echo fine'
-stage 1 1 "$tmp/back" --small
-has "$out" 'kernels-cudnn missing, kernels-matmul missing' 'first failure: kernels-cudnn: the pack has no gpu_test_kernels_cudnn' \
-    "next call: tests/gpu/first.sh 2 $tmp/back"
-comes_back first-1 steps.txt
-for name in cudnn matmul norms fused optimizer rows lists; do
+# All is well.
+for name in cudnn matmul norms loss fused optimizer rows lists; do
     kernel "$name" 'echo fine'
 done
 stage 0 1 "$tmp/back" --small
@@ -109,17 +104,21 @@ has "$out" 'smoke passed, kernels-cudnn passed' 'kernels-lists passed, bench-tin
 comes_back first-1 smoke.json kernels-loss.txt bench-tiny-llama.json bench-tiny-gpt2.md dmon.txt
 nothing_is_left
 
-# A job that fails runs again without graphs, one task at a time, and under memcheck, of our kernels alone.
-rm "$tmp/gpu/tessera-cuda"
+# A pack without some of its tests. A job that fails runs again without graphs, one task at a time, and under memcheck, of our
+# kernels alone.
+rm "$tmp/gpu/gpu_test_kernels_cudnn" "$tmp/gpu/gpu_test_kernels_matmul" "$tmp/gpu/tessera-cuda"
 printf '#!/bin/sh\ncase "$*" in *--version*|*--graphs*|*--serial*) exec "%s" "$@" ;; *tiny-llama*) echo "an illegal memory access"; exit 1 ;; esac\nexec "%s" "$@"\n' \
     "$TESSERA_STANDIN" "$TESSERA_STANDIN" >"$tmp/gpu/tessera-cuda"
 printf '#!/bin/sh\necho "$@" >"%s"\n' "$tmp/memcheck" >"$tmp/bin/compute-sanitizer"
 chmod +x "$tmp/gpu/tessera-cuda" "$tmp/bin/compute-sanitizer"
 stage 1 1 "$tmp/back" --small
-has "$out" 'bench-tiny-llama failed, tiny-no-graphs passed, tiny-serial passed, tiny-memcheck passed' "next call: tests/gpu/first.sh 2 $tmp/back"
+has "$out" 'kernels-cudnn missing, kernels-matmul missing' \
+    'bench-tiny-llama failed, tiny-no-graphs passed, tiny-serial passed, tiny-memcheck passed' "next call: tests/gpu/first.sh 2 $tmp/back"
 has "$tmp/memcheck" '--kernel-regex kns=tsr_cuda'
-comes_back first-1 tiny-serial.txt
+comes_back first-1 steps.txt tiny-serial.txt
 ln -sf "$TESSERA_STANDIN" "$tmp/gpu/tessera-cuda"
+kernel cudnn 'echo fine'
+kernel matmul 'echo fine'
 
 # A command that is killed while a test hangs that hears no signal: what there was comes back, and nothing goes on.
 kernel loss 'echo "o->block is NULL"; trap "" TERM; setsid sleep 300 & while :; do sleep 1; done'

@@ -219,8 +219,15 @@ has "$err" 'gpt2-124m'
 golden=$TSR_BUILD_DIR/tests/cuda_test_golden
 if [ -x "$golden" ]; then
     checks=$((checks + 1))
-    TESSERA=$TESSERA_STANDIN "$golden" >"$out" 2>"$err" </dev/null || complain "$golden: status $?"
-    [ "$(grep -cE '^[^ ]+: as recorded, [0-9]+ s$' "$out")" -ge 20 ] || complain "$golden tells of too few scenarios"
+    set -m # a group of its own, as it starts processes
+    TESSERA=$TESSERA_STANDIN "$golden" >"$out" 2>"$err" </dev/null &
+    set +m
+    for _ in $(seq 300); do
+        [ "$(grep -cE '^[^ ]+: as recorded, [0-9]+ s$' "$out")" -lt 3 ] || break
+        sleep 0.2
+    done
+    kill -TERM -- -$! || complain "$golden tells of no scenario before its end"
+    wait $! 2>/dev/null
 fi
 
 # Out of memory.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # plots.sh: draws every picture by hand from the data in sample/ (a made-up study) and fails if
-# gnuplot says anything or a picture is not whole. Exit 77: skipped, there is no gnuplot.
+# gnuplot says anything or a picture is not whole. The short form draws PNGs of the first picture of each script alone: which
+# texts there are and where they stand is read in SVGs. Exit 77: skipped, there is no gnuplot.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -23,17 +24,22 @@ fail() {
 }
 
 # draw SCRIPT FOLDER
+declare -A has_png
+drawn=()
 draw() {
-    local picture
-    gnuplot -d -e "dir='$data$2'; out='$1'" "$plots/$1.gp" >"$work/said" 2>&1 ||
+    local picture="$work/it's data$2/$1" formats='svg png'
+    [ -z "${has_png[$1]:-}" ] || [ -n "${TSR_THOROUGH:-}" ] || formats=svg
+    gnuplot -d -e "dir='$data$2'; out='$1'; formats='$formats'" "$plots/$1.gp" >"$work/said" 2>&1 ||
         fail "$1.gp failed: $(cat "$work/said")"
     [ ! -s "$work/said" ] || fail "$1.gp: $(cat "$work/said")"
-    picture="$work/it's data$2/$1"
     [[ $(tail -c 20 "$picture.svg") == *'</svg>'* ]] || fail "$1.svg is not whole"
+    grep -q 'Llama-3.1-8B' "$picture.svg" || fail "$1.svg does not say what it shows"
+    cp "$picture.svg" "$work/${#drawn[@]}-$1.svg" # some are drawn again
+    drawn+=("$work/${#drawn[@]}-$1.svg")
+    [ "$formats" != svg ] || return 0
+    has_png[$1]=yes
     [ "$(head -c 4 "$picture.png" | tail -c 3)" = PNG ] || fail "$1.png is no PNG"
     [ "$(wc -c <"$picture.png")" -gt 20000 ] || fail "$1.png is all but empty"
-    grep -q 'Llama-3.1-8B' "$picture.svg" || fail "$1.svg does not say what it shows"
-    python3 "$here/svg_texts.py" "$picture.svg" || fail "$1.svg: texts are not where they can be read"
 }
 
 # says SCRIPT FOLDER WORDS...: each is text of the picture.
@@ -181,6 +187,7 @@ says overlap "" 'all-gather, forward (9)' 'reduce-scatter (8)' 'host late 0.3 ms
 draw validate ""
 says validate "" 'predicted against measured' 'tokens per second and GPU' '15 figures' 'median 2.0 %' \
     '90 % within 5.0 %' 'and GPU (log scale)' 'a100-sxm4-80g' 'h100-sxm5-80g'
+python3 "$here/svg_texts.py" "${drawn[@]}" || fail "texts are not where they can be read"
 for script in "$plots"/*.gp; do
     name=$(basename "$script" .gp)
     [ "$name" = style ] || [ -e "$work/it's data/$name.svg" ] ||

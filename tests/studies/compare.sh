@@ -1,9 +1,16 @@
 #!/usr/bin/env bash
-# compare, sim, run and program on real experiments.
+# compare, sim, run and program on real experiments. The short form has every third study, and eight blocks of the flagship
+# where any number shows it: order, stack, ranks, commands that repeat a row.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 experiments=$TSR_SOURCE_DIR/experiments
 flagship=$experiments/flagship/dgx-h100-8.yaml
+shallow=$flagship
+thorough || {
+    shallow=$tmp/shallow.yaml
+    sed 's/names: hf}/names: hf, layers: 8}/' "$flagship" >"$shallow"
+    has "$shallow" "layers: 8"
+}
 
 # Every study runs (every third in the short form); a row for every strategy, in the order of the file.
 for file in $(printf '%s\n' "$experiments"/flagship/*.yaml "$experiments"/*/compare.yaml | every 3); do
@@ -15,20 +22,20 @@ for file in $(printf '%s\n' "$experiments"/flagship/*.yaml "$experiments"/*/comp
 done
 
 # The order and the figures do not depend on how many run at a time.
-works compare "$flagship" --jobs 1
+works compare "$shallow" --jobs 1
 cp "$out" "$tmp/one.md"
-works compare "$flagship" --jobs 7
+works compare "$shallow" --jobs 7
 same "$tmp/one.md" "$out"
-works compare "$flagship" --only fsdp,hsdp-2x4
-has "$out" "| fsdp" "| hsdp-2x4" "tessera compare $flagship --only fsdp --emit torch out/code" "gpu-h100-sxm5-80g.json"
+works compare "$shallow" --only fsdp,hsdp-2x4
+has "$out" "| fsdp" "| hsdp-2x4" "tessera compare $shallow --only fsdp --emit torch out/code" "gpu-h100-sxm5-80g.json"
 grep -q fsdp-one-group "$out" && complain "--only shows others"
-works compare "$flagship" --only fsdp --format json
+works compare "$shallow" --only fsdp --format json
 has "$out" '"fsdp"' step_time_s
 
 # A stack of 256 KiB is enough, of which a strategy alone took 280. Sanitizers need more for themselves.
 if [ -z "${LSAN_OPTIONS:-}" ]; then
-    for command in "compare $flagship --only fsdp,ddp --out $tmp/small --emit torch $tmp/small/code" "explain $flagship --strategy fsdp" \
-        "overlap $flagship --strategy fsdp" "inspect $flagship" "check $flagship --strategy fsdp"; do
+    for command in "compare $shallow --only fsdp,ddp --out $tmp/small --emit torch $tmp/small/code" "explain $shallow --strategy fsdp" \
+        "overlap $shallow --strategy fsdp" "inspect $shallow" "check $shallow --strategy fsdp"; do
         checks=$((checks + 1))
         # shellcheck disable=SC2086
         (ulimit -s 256 && exec "$TESSERA" $command) >"$out" 2>"$err" || complain "a stack of 256 KiB: $command"
@@ -36,9 +43,9 @@ if [ -z "${LSAN_OPTIONS:-}" ]; then
 fi
 
 # sim and run are one row of compare; what does not fit is exit status 3, with its row.
-works sim "$flagship" --strategy fsdp
+works sim "$shallow" --strategy fsdp
 cp "$out" "$tmp/sim.md"
-works run "$flagship" --strategy fsdp --on sim
+works run "$shallow" --strategy fsdp --on sim
 same "$tmp/sim.md" "$out"
 for limit in none card; do
     checks=$((checks + 1))
@@ -54,12 +61,12 @@ has "$out" "out of memory"
 # The command under the table repeats the row: with what --set changed, or the resolved file. It leaves the code.
 again() { sed -n "s|^    tessera compare \(.*\) out/code\$|\"$TESSERA\" compare \1 $tmp/code --wide|p" "$out"; }
 for folder in "" "$tmp/changed"; do
-    works compare "$flagship" --only fsdp --wide --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder" --pictures none}
+    works compare "$shallow" --only fsdp --wide --set seq=4096 --set 'phases=[init, step1]' ${folder:+--out "$folder" --pictures none}
     [ -s "$err" ] && complain "something on stderr"
     grep '^| fsdp' "$out" | sed 's/fsdp \*/fsdp/' | sort -u >"$tmp/rows"
     command=$(again)
     case $folder in
-    "") has "$out" "$flagship --only fsdp --set seq=4096 --set 'phases=[init, step1]' --emit torch out/code" ;;
+    "") has "$out" "$shallow --only fsdp --set seq=4096 --set 'phases=[init, step1]' --emit torch out/code" ;;
     *) has "$out" "$folder/experiment.yaml --only fsdp --emit torch out/code" ;;
     esac
     checks=$((checks + 1))
@@ -115,13 +122,13 @@ works compare "$flagship" --only fsdp --set model=llama-3.2-1b --out "$tmp/heads
 has "$out" "llama-3.2-1b, qwen2.5-0.5b on dgx-h100-1: 2 to 8 x h100-sxm5-80g"
 has "$tmp/heads/compare-frame.csv" "2 to 8 GPUs"
 has "$tmp/heads/fsdp@world=2@name=qwen2.5-0.5b/memory.csv" "# model: qwen2.5-0.5b" "# world size: 2"
-works compare "$flagship" --only fsdp --set nodes=20 --set world=8 --set cluster=dgx-h100-superpod-su
+works compare "$shallow" --only fsdp --set nodes=20 --set world=8 --set cluster=dgx-h100-superpod-su
 has "$err" "nodes: 20: world 8 takes 1 of them; the others are unused"
 # A mesh that leaves GPUs idle is a remark; a world that was asked for is none.
-works compare "$flagship" --only hsdp-2x4 --set nodes=4 --set cluster=dgx-h100-128 \
+works compare "$shallow" --only hsdp-2x4 --set nodes=4 --set cluster=dgx-h100-128 \
     --set 'strategies.hsdp-2x4.mesh={replicate: 4, shard: 7}'
 has "$err" "mesh: 28 of the 32 GPUs of cluster dgx-h100-128; 4 of them are idle"
-works compare "$flagship" --only fsdp --set cluster=dgx-h100-2 --set world=8
+works compare "$shallow" --only fsdp --set cluster=dgx-h100-2 --set world=8
 grep -q "are idle" "$err" && complain "GPUs that world leaves out are called idle"
 
 # Equal studies leave equal files; how long this machine took is apart.
@@ -138,17 +145,17 @@ works compare "$flagship" --only fsdp,fsdp-checkpoint --set model=mistral-7b-v0.
 [ "$(grep -c "sliding window" "$err")" = 1 ] || complain "the sliding window is not noted once"
 
 # program: two runs are alike; ranks and iterations are checked
-works program "$flagship" --strategy fsdp
+works program "$shallow" --strategy fsdp
 cp "$out" "$tmp/program"
 has "$out" "program hash" "offsets hash" all_gather reduce_scatter
-works program "$flagship" --strategy fsdp --rank 0
+works program "$shallow" --strategy fsdp --rank 0
 same "$tmp/program" "$out"
-works program "$flagship" --strategy fsdp --iteration init
+works program "$shallow" --strategy fsdp --iteration init
 has "$out" "iteration init"
-works program "$flagship" --strategy fsdp --rank 5
+works program "$shallow" --strategy fsdp --rank 5
 [ "$(wc -l <"$out")" = "$(wc -l <"$tmp/program")" ] || complain "ranks of one class differ"
-fails 2 --rank 8 "0 to 7" fsdp -- program "$flagship" --strategy fsdp --rank 8
-fails 2 --iteration x init -- program "$flagship" --strategy fsdp --iteration x
+fails 2 --rank 8 "0 to 7" fsdp -- program "$shallow" --strategy fsdp --rank 8
+fails 2 --iteration x init -- program "$shallow" --strategy fsdp --iteration x
 # Traces and snapshots of up to 2 strategies, and it is said; of more with --traces. Pictures as asked for.
 cat >"$tmp/three.yaml" <<'Y'
 model: qwen2.5-0.5b

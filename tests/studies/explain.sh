@@ -283,7 +283,8 @@ grep -q "^  no effect: .*checkpoint" "$out" && complain "checkpointing is called
 grep -Eq "^ +0 +0 .* \\+0\.0 ms" "$out" && complain "a row without any effect"
 grep -Eq "(^| )[0-9]{4,}(\.[0-9]+)? [KMGT]?i?B" "$out" && complain "four digits before the point"
 grep -q "checkpoint.every=full .*(does not fit)" "$out" && complain "less memory, and it does not fit"
-works explain "$flagship" --strategy ddp --set seq=256 --deep --notes # parameters and states are most of it
+# Parameters and states are most of it.
+works explain "$flagship" --strategy ddp --set seq=256 --set model.layers=$((layers / 4)) --deep --notes
 has "$out" "with the same training" "api=fully_shard"
 works explain "$flagship" --strategy fsdp --no-what-if --notes
 grep -q "What if" "$out" && complain "--no-what-if shows what-ifs"

@@ -11,7 +11,7 @@
 #include "experiments/study/base/files.h"
 #include "experiments/study/job/build.h"
 
-enum { WARM_UP = 1, STEPS = 4, SEED = 7, LAYERS = 2, REPEATS = 4, BLOCK = 65536 };
+enum { WARM_UP = 1, STEPS = 4, SEED = 7, LAYERS = 1, REPEATS = 4, BLOCK = 65536 };
 
 /* What is varied beside the size. */
 struct variant {
