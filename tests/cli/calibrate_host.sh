@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # calibrate --on host: the files that it makes predict a run on this machine within a factor of four beside other tests, and of
-# two where nothing else runs (calibrate_alone.sh, which sets TSR_ALONE).
+# two where nothing else runs (calibrate_alone.sh, which sets TSR_ALONE). The short form measures four steps of a run, the least
+# of which counts, the long one fourteen.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 study=$TSR_SOURCE_DIR/experiments/small/llama.yaml
 factor=4
 [ -z "${TSR_ALONE:-}" ] || factor=2
-steps=(--set train.steps=16 --set train.warmup=2 --set eval.every=0 --set data.train=null --set data.val=null)
+steps=(--set train.steps=$(thorough && echo 16 || echo 6) --set train.warmup=2 --set eval.every=0 --set data.train=null --set data.val=null)
 
 # predicted RANKS, measured RANKS: seconds of a step, in $tmp/seconds; of measured steps the
 # least, as of all repetitions: what else the machine does meanwhile is no property of it.

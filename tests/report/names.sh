@@ -87,11 +87,11 @@ each check "$yaml"
 each program "$yaml" --strategy =1+1
 each compare "$yaml" --print-config
 has "$out" é漢
-each compare "$yaml" --out "$tmp/out"
+each compare "$yaml" --out "$tmp/out" --pictures svg
 each overlap "$tmp/out/=1+1"
 each diff "$tmp/out/=1+1" "$tmp/out/@s"
 each plan "$yaml" --strategy @s --out "$tmp/plan"
-each sim "$yaml" --strategy =1+1 --out "$tmp/sim"
+each sim "$yaml" --strategy =1+1 --out "$tmp/sim" --pictures svg
 while IFS= read -r -d '' name; do
     clean "$name"
 done < <(find "$tmp/out" "$tmp/plan" "$tmp/sim" -type f ! -name '*.png' ! -name '*.pickle' -print0)
