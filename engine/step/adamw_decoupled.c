@@ -40,7 +40,7 @@ static struct tsr_storage *denominator(struct tsr__step *one)
     struct tsr_engine *e = one->e;
     tsr_dtype dtype = tsr__state_dtype(e, one->params[0]);
     struct tsr_storage *root = tsr__storage_new(e, one->state_bytes, TSR_CAT_OPT_TEMP);
-    tsr__foreach_kernel(one, "sqrt", TSR__STATE1, 0, &root, 1);
+    tsr__foreach_kernel(one, "sqrt", TSR__STATE1 | TSR__TEMP_NEW, 0, &root, 1);
     struct tsr_storage *quotient = tsr__storage_new(e, one->state_bytes, TSR_CAT_OPT_TEMP);
     tsr__slot(e, TSR__SLOT_EXTRA);
     tsr__operand_storage(e, root, TSR_READ, dtype);
@@ -62,8 +62,8 @@ static void update(struct tsr__step *one, struct tsr_storage **denom)
     struct tsr_storage *next = denominator(one);
     tsr__storage_release(one->e, denom);
     *denom = next;
-    tsr__foreach_kernel(one, "addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ, TSR__PARAM,
-                        denom, 3);
+    tsr__foreach_kernel(one, "addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ | TSR__TEMP_KEPT,
+                        TSR__PARAM, denom, 3);
 }
 
 void tsr__adamw_decoupled(struct tsr__step *s)

@@ -294,11 +294,12 @@ static void adamw_foreach(struct tsr__step *s)
         return;
     }
     temps = tsr__make_temps(s);
-    tsr__foreach_kernel(s, "foreach_sqrt", TSR__STATE1, 0, temps, 1);
+    tsr__foreach_kernel(s, "foreach_sqrt", TSR__STATE1 | TSR__TEMP_NEW, 0, temps, 1);
     s->max_slot = 0;
     tsr__foreach_kernel(s, "foreach_div_bias_correction", TSR__TEMP_READ, 0, temps, 1);
     tsr__foreach_kernel(s, "foreach_add_eps", TSR__TEMP_READ, 0, temps, 1);
-    tsr__foreach_kernel(s, "foreach_addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ, TSR__PARAM,
+    tsr__foreach_kernel(s, "foreach_addcdiv",
+                        TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ | TSR__TEMP_KEPT, TSR__PARAM,
                         temps, 3);
     tsr__drop_temps(s);
 }
@@ -345,7 +346,7 @@ static void adamw_loop(struct tsr__step *s)
         struct tsr_storage *root = NULL, *quotient = NULL;
         if (!s->host) {
             root = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
-            tsr__foreach_kernel(&one, "sqrt", TSR__STATE1, 0, &root, 1);
+            tsr__foreach_kernel(&one, "sqrt", TSR__STATE1 | TSR__TEMP_NEW, 0, &root, 1);
             quotient = tsr__storage_new(s->e, one.state_bytes, TSR_CAT_OPT_TEMP);
             tsr__slot(s->e, TSR__SLOT_EXTRA);
             tsr__operand_storage(s->e, root, TSR_READ, tsr__state_dtype(s->e, s->params[i]));
@@ -354,7 +355,8 @@ static void adamw_loop(struct tsr__step *s)
             tsr__storage_release(s->e, &previous);
         }
         if (quotient)
-            tsr__foreach_kernel(&one, "addcdiv", TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ,
+            tsr__foreach_kernel(&one, "addcdiv",
+                                TSR__STATE0 | TSR__PARAM | TSR__TEMP_READ | TSR__TEMP_KEPT,
                                 TSR__PARAM, &quotient, 3);
         else
             tsr__foreach_kernel(&one, "addcdiv", TSR__STATE0 | TSR__STATE1 | TSR__PARAM, TSR__PARAM,

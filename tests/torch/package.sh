@@ -17,6 +17,6 @@ rm -rf "$work/source/build" "$work"/source/tessera/*.so
 "$TSR_SOURCE_DIR/tests/install/run_paths.sh" "$work/site"
 cd "$TSR_SOURCE_DIR/tests/torch"
 export PYTHONPATH=$work/site PYTHONDONTWRITEBYTECODE=1
-[ $# -gt 0 ] || set -- test_configs test_examples test_families test_launchers test_measured test_operators test_pitfalls test_printed test_trace
+[ $# -gt 0 ] || set -- test_configs test_examples test_families test_launchers test_measured test_operators test_pitfalls test_printed test_times test_trace
 "$python" -m unittest -q "$@"
 echo "the package traces, and refuses what FSDP2 refuses"

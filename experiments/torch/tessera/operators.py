@@ -72,6 +72,9 @@ LOOKS_UP = {"embedding", "index", "index_select", "gather", "nll_loss_forward", 
 SCATTERS = {"scatter_", "scatter_add_", "scatter_reduce_", "index_put_", "_index_put_impl_", "index_add_",
             "index_copy_", "index_fill_"}
 LOSS_BACKWARDS = {"nll_loss_backward", "nll_loss2d_backward"}
+# Backwards that take the shape of their second argument, and read nothing of it.
+SHAPE_ONLY = {"max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "avg_pool2d_backward", "avg_pool3d_backward",
+              "_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"}
 # What takes shape and dtype of its first argument, and reads nothing of it.
 MAKES = {f"{kind}_like" for kind in ("zeros", "ones", "full", "rand", "randn", "randint")} | {"new_zeros", "new_ones", "new_full"}
 
@@ -111,7 +114,7 @@ def bytes_of(func, args, kwargs, output):
     elif name in SCATTERS:
         others = distinct_bytes(read[1:])
         return min(distinct_bytes(read[0]), others) + others, min(written, others)
-    elif name in LOSS_BACKWARDS:
+    elif name in LOSS_BACKWARDS | SHAPE_ONLY:
         read = [read[0], *read[2:]]
     return distinct_bytes(read), written
 
@@ -120,6 +123,10 @@ def bytes_of(func, args, kwargs, output):
 COPIES_FIRST = {name.rstrip("_") for name in SCATTERS} | {"masked_fill", "masked_scatter"}
 # What fills its result with zeros, or a number, and copies its first argument into a part of it.
 FILLS_FIRST = {"slice_backward", "select_backward", "diagonal_backward", "constant_pad_nd"}
+# What fills its result with zeros first, of SHAPE_ONLY.
+SCATTERS_PEAKS = {"max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"}
+# Cells of recurrences: gradients of gates whose sums are those of biases.
+GATES = {"_thnn_fused_gru_cell_backward": ((0, 3), (1, 4)), "_thnn_fused_lstm_cell_backward_impl": ((0, 2),)}
 # What goes over its first argument for the sums of rows or channels, and again for the result.
 NORMS = {"native_group_norm", "native_batch_norm", "cudnn_batch_norm", "_native_batch_norm_legit"}
 # Backends of convolutions that leave the sum with the bias to another kernel.
@@ -162,6 +169,11 @@ def kernels_of(func, args, kwargs, output):
         return [own._replace(read=distinct_bytes(first), written=sums), own._replace(written=own.written - sums)]
     if name.removesuffix("_backward") in NORMS:
         return [own._replace(written=distinct_bytes(output[1:])), own._replace(written=distinct_bytes(output[0]))]
+    if name in SCATTERS_PEAKS:
+        return [kernel("aten.fill_.Scalar", [output], 0, own.written), own]
+    if name in GATES:
+        return [own] + [kernel("aten.sum.dim_IntList", [output[gates]], distinct_bytes(output[gates]), distinct_bytes(output[bias]))
+                        for gates, bias in GATES[name] if output[bias] is not None]
     if name in CONVOLUTIONS and adds_bias(func, args, kwargs):
         bias, moved = argument(func, args, kwargs, "bias"), distinct_bytes(output)
         return [own, kernel("aten.add_.Tensor", [output, bias], moved + distinct_bytes(bias), moved)]
