@@ -5,6 +5,7 @@
 #                                          one line on stderr, and every WORD in it
 #   works ARGUMENT...                      runs tessera: exit status 0; stdout in $out, stderr in $err
 #   has FILE WORD...                       FILE holds every WORD, which may go on in the next line
+#   no_pictures                            from here on $TESSERA finds no gnuplot: no time for pictures that no test reads
 #   thorough                               true in the long form (TSR_THOROUGH, set by tests/run.sh --thorough)
 #   every N [M]                            copies every Nth line of stdin to stdout; the long form every Mth (default 1)
 #
@@ -19,6 +20,12 @@ bad=0
 checks=0
 newline='
 '
+
+no_pictures() {
+    printf '#!/bin/sh\nPATH= exec "%s" "$@"\n' "$TESSERA" >"$tmp/no-pictures"
+    chmod +x "$tmp/no-pictures"
+    TESSERA=$tmp/no-pictures
+}
 
 thorough() {
     [ -n "${TSR_THOROUGH:-}" ]

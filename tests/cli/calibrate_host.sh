@@ -5,6 +5,7 @@
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
 study=$TSR_SOURCE_DIR/experiments/small/llama.yaml
+no_pictures
 factor=4
 [ -z "${TSR_ALONE:-}" ] || factor=2
 steps=(--set train.steps=$(thorough && echo 16 || echo 6) --set train.warmup=2 --set eval.every=0 --set data.train=null --set data.val=null)

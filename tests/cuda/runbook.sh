@@ -61,10 +61,7 @@ elif what == "lines":
         sys.exit(f"no source has: {missing}")
 END
 python3 "$tmp/runbook.py" "$TSR_SOURCE_DIR" job >"$tmp/job.yaml" || complain "the table of strategies"
-# Pictures are none of this: a program that finds no gnuplot draws none.
-printf '#!/bin/sh\nPATH= exec "%s" "$@"\n' "$TESSERA" >"$tmp/tessera"
-chmod +x "$tmp/tessera"
-TESSERA=$tmp/tessera
+no_pictures
 for name in $(python3 "$tmp/runbook.py" "$TSR_SOURCE_DIR" names); do
     works run "$tmp/job.yaml" --strategy "$name" --on cuda --deterministic --profile --out "$tmp/$name"
     checks=$((checks + 1))

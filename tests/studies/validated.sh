@@ -2,6 +2,7 @@
 # The error of a class of configurations, under the table of a comparison and in its files.
 # shellcheck source=tests/cli/_common.sh
 . "$TSR_SOURCE_DIR/tests/cli/_common.sh"
+no_pictures
 
 mkdir -p "$tmp/study/validation" "$tmp/out"
 cat >"$tmp/study/two.yaml" <<'EOF'
