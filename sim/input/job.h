@@ -17,16 +17,22 @@ struct tsr_sim_job {
     const struct tsr_program *const *const *programs; /* [class][iteration] */
 };
 
-/* NCCL's algorithms; AUTO takes what its tuner would (tuner.c says which exist for what). */
+/* NCCL's algorithms, each with its word and its row, tsr__algorithm_NAME (network/algorithms/). */
+#define TSR_ALGORITHMS(X)                \
+    X(RING, "ring", ring)                \
+    X(TREE, "tree", tree)                \
+    X(NVLS, "nvls", nvls)                \
+    X(NVLS_TREE, "nvls_tree", nvls_tree) \
+    X(PAT, "pat", pat)                   \
+    X(COPY_ENGINE, "copy_engine", copy_engine)
+
+/* AUTO takes what NCCL's tuner would. */
 enum tsr_algorithm {
     TSR_ALGO_AUTO,
-    TSR_ALGO_RING,
-    TSR_ALGO_TREE,
-    TSR_ALGO_NVLS,
-    TSR_ALGO_NVLS_TREE,
-    TSR_ALGO_PAT,
-    TSR_ALGO_COPY_ENGINE,
-    TSR_N_ALGORITHMS
+#define X(id, word, row) TSR_ALGO_##id,
+    TSR_ALGORITHMS(X)
+#undef X
+        TSR_N_ALGORITHMS
 };
 enum tsr_protocol { TSR_PROTO_AUTO, TSR_PROTO_LL, TSR_PROTO_LL128, TSR_PROTO_SIMPLE };
 

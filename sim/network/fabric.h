@@ -10,6 +10,7 @@
 #include "sim/cluster/cluster.h"
 #include "sim/cluster/routes.h"
 #include "sim/input/job.h"
+#include "sim/network/algorithms/algorithm.h"
 
 enum tsr__role {
     TSR__PORT_OUT,   /* GPU to NVSwitch, or to its PCIe switch */
@@ -27,8 +28,6 @@ enum tsr__role {
     TSR__PLATFORM, /* of the user's own SimGrid platform: either direction, or both */
     TSR__N_ROLES
 };
-
-enum tsr__medium { TSR__INTRA, TSR__INTER };
 
 /* Two ports, two adapters, a PCIe tree on each side, up and down every tier. Hops: of a route of
  * the user's platform in place of the tiers. */

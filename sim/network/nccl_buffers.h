@@ -36,14 +36,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What collectives of a communicator run as. */
-enum tsr__nccl_use {
-    TSR__NCCL_RINGS = 1,
-    TSR__NCCL_TREES = 2,
-    TSR__NCCL_NVLS = 4,
-    TSR__NCCL_NVLS_TREES = 8,
-    TSR__NCCL_PAT = 16
-};
+#include "sim/network/algorithms/algorithm.h"
 
 /* NCCL has no more (MAXCHANNELS). */
 enum { TSR__NCCL_MAX_CHANNELS = 64 };

@@ -133,16 +133,6 @@ static tsr_status note_messages(const struct tsr_comm *comm, uint32_t rank, stru
     return TSR_OK;
 }
 
-static unsigned use_of(enum tsr_algorithm algorithm)
-{
-    static const unsigned uses[TSR_N_ALGORITHMS] = {[TSR_ALGO_RING] = TSR__NCCL_RINGS,
-                                                    [TSR_ALGO_TREE] = TSR__NCCL_TREES,
-                                                    [TSR_ALGO_NVLS] = TSR__NCCL_NVLS,
-                                                    [TSR_ALGO_NVLS_TREE] = TSR__NCCL_NVLS_TREES,
-                                                    [TSR_ALGO_PAT] = TSR__NCCL_PAT};
-    return uses[algorithm];
-}
-
 static bool was_seen(struct usage *u, uint8_t kind, uint64_t bytes)
 {
     uint32_t n = u->n_seen < N_SEEN ? u->n_seen : N_SEEN;
@@ -169,7 +159,7 @@ static tsr_status note_call(const struct survey *s, const struct tsr_instr *inst
     if (!u->has_group)
         TSR_TRY(find_group(s, comm, u));
     if (!u->unknown)
-        u->uses |= use_of(
+        u->uses |= tsr__coll_buffers(
             tsr__coll_choose(&s->model, &u->group, instr->kind, bytes, bytes, false).algorithm);
     return TSR_OK;
 }

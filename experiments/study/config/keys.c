@@ -157,8 +157,9 @@ const char *const tsr_words_order[] = {"shuffled", "sequential", NULL};
 const char *const tsr_words_decay[] = {"all", "matrices", NULL};
 const char *const tsr_words_schedule[] = {"constant", "linear", "cosine", NULL};
 const char *const tsr_words_limit[] = {"auto", "card", "none", NULL};
-const char *const tsr_words_algorithm[] = {"auto",      "ring", "tree",        "nvls",
-                                           "nvls_tree", "pat",  "copy_engine", NULL};
+#define WORD(id, word, row) word,
+const char *const tsr_words_algorithm[] = {"auto", TSR_ALGORITHMS(WORD) NULL};
+#undef WORD
 const char *const tsr_words_protocol[] = {"auto", "ll", "ll128", "simple", NULL};
 const char *const tsr_words_attention_kernel[] = {"auto",   "flash1", "flash1_triton", "flash2",
                                                   "flash3", "cudnn",  "math",          NULL};
