@@ -265,9 +265,9 @@ static void states_in_bf16_are_half(void **state)
     assert_int_equal(full.state, 2 * half.state);
     assert_int_equal(full.temp, 2 * half.temp);
     /* foreach reads in eight kernels: parameter and gradient twice, states five times and
-     * temporaries four times */
-    assert_int_equal(full.read, params * 4 * (4 + 9));
-    assert_int_equal(half.read, params * (4 * 4 + 2 * 9));
+     * temporaries three times */
+    assert_int_equal(full.read, params * 4 * (4 + 8));
+    assert_int_equal(half.read, params * (4 * 4 + 2 * 8));
 }
 
 /* The default is the dtype of the parameters; f32 beside bf16 ones is larger. */
