@@ -423,6 +423,74 @@ def stages():
     return Stages(), {"x": torch.empty(8, WIDTH)}, loss
 
 
+class Levels(nn.Module):
+    """Modules that only hold others, as image tokenizers have them, and codes of a codebook that the host reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.levels = nn.ModuleList()
+        for _ in range(2):
+            level = nn.Module()
+            level.block = nn.ModuleList(Block("ok") for _ in range(2))
+            self.levels.append(level)
+        self.codes = nn.Embedding(16, WIDTH)
+
+    def forward(self, x):
+        for level in self.levels:
+            for block in level.block:
+                x = block(x)
+        nearest = (x[:, None] - self.codes.weight).pow(2).sum(-1).argmin(-1)
+        return x + self.codes(nearest.cpu().to(x.device))
+
+
+def levels():
+    return Levels(), {"x": torch.empty(8, WIDTH)}, loss
+
+
+class Replaces(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(WIDTH, WIDTH)
+        self.inner.register_buffer("table", torch.zeros(1))
+
+    def forward(self, x):
+        if self.inner.table.numel() == 1:
+            self.inner.table = torch.zeros(WIDTH, device=x.device)
+        return self.inner(x) + self.inner.table
+
+
+def replaces():
+    return Replaces(), {"x": torch.empty(8, WIDTH)}, loss
+
+
+class Collect(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = nn.Linear(WIDTH, WIDTH)
+
+    def forward(self, x, seen):
+        seen.append(self.down(x))
+
+
+class Collects(nn.Module):
+    """A module beside the blocks appends to a list that it is given."""
+
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.collect = nn.ModuleList(Block("ok") for _ in range(2)), Collect()
+
+    def forward(self, x):
+        seen = []
+        for block in self.blocks:
+            x = block(x)
+            self.collect(x, seen)
+        return torch.cat(seen, -1)
+
+
+def collects():
+    return Collects(), {"x": torch.empty(8, WIDTH)}, loss
+
+
 class Fails(nn.Module):
     """Attention reads its output's weight itself, which is no reason for the mistake that follows."""
 

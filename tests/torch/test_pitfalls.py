@@ -89,6 +89,17 @@ class Pitfalls(unittest.TestCase):
         except tessera.Refused as error:
             self.assertRegex(str(error), "^inner: aten.special_bessel_j0.default calls a library that needs a GPU")
 
+    def test_a_buffer_that_a_step_replaces_is_named(self):
+        self.assertRegex(self.refusal("replaces"), "^inner.table: is replaced by another tensor in a step")
+
+    def test_a_list_may_be_changed_by_what_is_not_wrapped(self):
+        trace = tessera.trace(f"{MODELS}:collects")
+        conditions = trace.content["variants"][0]["conditions"]
+        names = {trace.modules()[i]: reason for i, reason in conditions["cannot"]}
+        self.assertIn("changes a list or dictionary", names["collect"])
+        self.assertNotIn("collect", [trace.modules()[i] for i in conditions["hooked"]])
+        self.assertRegex(self.refusal("collects", wrap=["blocks.*", "collect"]), "^collect: changes a list or dictionary")
+
     def test_a_models_own_mistake_is_said(self):
         self.assertRegex(self.refusal("fails"), "^the model: ValueError: a mistake of its own$")
 

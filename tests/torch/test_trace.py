@@ -151,6 +151,11 @@ class Blocks(unittest.TestCase):
         self.assertEqual([found["modules"][i][0] for i in found["model"]["blocks"]],
                          ["stages.0.0", "stages.0.1", "stages.1.0", "stages.1.1"])
 
+    def test_members_without_a_forward_give_way_to_their_own(self):
+        found = trace("levels").content
+        self.assertEqual([found["modules"][i][0] for i in found["model"]["blocks"]],
+                         [f"levels.{i}.block.{k}" for i in range(2) for k in range(2)])
+
 
 class Dtypes(unittest.TestCase):
     def test_weights_keep_the_dtype_that_the_function_made(self):
@@ -207,6 +212,11 @@ class Readbacks(unittest.TestCase):
             with self.subTest(name), self.assertRaisesRegex(tessera.Refused, "^chooser: draws random numbers on the host"):
                 trace(name)
         self.assertGreater(len(events(trace("no_chance"))), 0)
+
+    def test_codes_of_a_codebook_are_spread_evenly(self):
+        conditions = trace("levels").content["variants"][0]["conditions"]
+        self.assertEqual([r[1] for r in conditions["readbacks"]], ["aten._to_copy.default"])
+        self.assertEqual(conditions["routing"]["distribution"], "balanced")
 
     def test_routing_is_stated_and_no_expert_is_empty(self):
         tokens = {}

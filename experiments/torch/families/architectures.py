@@ -6,19 +6,24 @@ device backs no memory, so they cost nothing, and kernels are chosen by them.
 
 import functools
 import importlib.util
-import inspect
 import itertools
 
+import image_text
 import torch
 import vision
-
-ROWS, LENGTH = 2, 64
+from parts import ROWS, first, images, token_ids
 
 # What layers are counted by in configurations, and how many are made.
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers", "depth",
           "num_encoder_layers", "num_decoder_layers", "layers", "num_hidden_groups", "num_blocks", "vision_layers",
           "encoder_num_hidden_layers", "decoder_num_hidden_layers", "num_encoder_blocks_layers")
 FEW = 2
+
+
+def code(prefix, number):
+    """What Chameleon's tokenizer calls an entry of the codebook: digits as letters."""
+    return prefix + "".join(chr(ord("A") + int(digit)) for digit in str(number)) + "Z"
+
 
 # What a class's default does not say, by "KIND/MODEL_TYPE" or MODEL_TYPE: keys of the configuration.
 CONFIGURATIONS = {
@@ -38,15 +43,61 @@ CONFIGURATIONS = {
     "gemma3": {"mm_tokens_per_image": 49},
     "qwen2_vl": {"vision_config": {"hidden_size": 8192}},
     "deepseek_v3": {"first_k_dense_replace": 1},
+    "ovis2": {"hidden_size": 4096},
+    "aria": {"vision_config": {"model_type": "idefics3_vision", "image_size": 490, "patch_size": 14}},
+    "idefics3": {"vision_config": {"image_size": 364, "patch_size": 14}},
+    "smolvlm": {"vision_config": {"image_size": 512, "patch_size": 16}, "scale_factor": 4},
+    "llama4": {"vision_config": {"hidden_size": 1408, "image_size": 336, "vision_output_dim": 4096}},
+    "mllama": {"vision_config": {"intermediate_layers_indices": [0, 1], "vision_output_dim": 3840, "num_hidden_layers": 2,
+                                 "num_global_layers": 2},
+               "text_config": {"num_hidden_layers": 2, "cross_attention_layers": [1]}},
+    "gemma4": {"vision_config": {"model_type": "gemma4_vision"}},
+    "gemma3n": {"text_config": {"num_kv_shared_layers": 0}},
+    "gemma3n_text": {"num_kv_shared_layers": 0},
+    "granite4_vision": {"vision_config": {"model_type": "clip_vision_model", "hidden_size": 768, "image_size": 384, "patch_size": 16},
+                        "image_grid_pinpoints": [[384, 768], [768, 384], [768, 768]], "downsample_rate": "4/8",
+                        "deepstack_layer_map": [[0, 0]], "spatial_target_layers": [1]},
+    "chameleon": {"vocabulary_map": {"<image>": 8711, **{code("IMGIMG", i): 4 + i for i in range(8192)}}},
+    "emu3": {"vocabulary_map": {"<image>": 151851, "<|extra_200|>": 151846,
+                                **{f"<|visual token {i:06}|>": 151854 + i for i in range(32768)}}},
+    "hunyuan_vl": {"text_config": {"head_dim": 128, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                                                        "mrope_section": [16, 16, 16, 16]}}},
+    "vipllava": {"vision_feature_layer": [-2, -1, -2, -1, 1]},
+    "glm4v_moe": {"text_config": {"head_dim": 128, "rope_parameters": {
+        "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}}},
+    "gemma4_unified": {"vision_config": {"model_type": "gemma4_unified_vision"}},
+    "deepseek_vl_hybrid": {"high_res_vision_config": {"global_attn_indexes": [0, 1]}},
+    "instructblipvideo": {"video_token_index": 10},
+    "shieldgemma2": {"mm_tokens_per_image": 49},
+    "t5gemma2": {"encoder": {"mm_tokens_per_image": 49}},
+    "step3p7": {"text_config": {"sliding_window": 512}},
+    "qwen3_omni_moe_thinker": {"vision_start_token_id": 151652, "vision_end_token_id": 151653},
+    "cohere_compass": {"text_config": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}}},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 10000.0}}},
+    "deepseek_ocr2": {"vision_config": {"encoder_config": {"hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14,
+                                                           "num_key_value_heads": 2}},
+                      "text_config": {"num_hidden_layers": 2, "mlp_layer_types": ["dense", "sparse"], "num_experts_per_tok": 6,
+                                      "n_group": 1, "topk_group": 1, "moe_intermediate_size": 1408}},
+    "perception_lm": {"vision_config": {"architecture": "vit_pe_core_large_patch14_336", "model_args": {
+        "embed_dim": 1024, "img_size": [448, 448], "depth": 2, "global_pool": "", "use_post_transformer_norm": False,
+        "init_values": 0.1, "ref_feat_shape": [32, 32]}}},
+    "minicpmv4_6": {"image_token_id": 151859}, "minicpmv4_7": {"image_token_id": 151859}, "minicpm_ocr": {"image_token_id": 151859},
+    "molmo2": {"adapter_config": {"vision_feature_layer": [-1, -2]}},
+    "pi0": {"vlm_config": {"model_type": "paligemma"}},
+    "qwen2_5_omni_thinker": {"vision_start_token_id": 151652, "vision_end_token_id": 151653},
+    "udop": {"decoder_start_token_id": 0},
+    "timm_wrapper": {"architecture": "resnet50"},
+    "lfm2_moe": {"num_hidden_layers": 2, "layer_types": ["conv", "full_attention"]},
+    "xmod": {"default_language": "en_XX"},
+    "vision-encoder-decoder": {"encoder": {"model_type": "vit"}, "decoder": {"model_type": "gpt2", "is_decoder": True, "add_cross_attention": True}, "decoder_start_token_id": 0,
+                               "pad_token_id": 0},
     "funnel": {"block_sizes": [2, 2], "num_decoder_layers": 2},
     "reformer": {"is_decoder": True, "attn_layers": ["local", "lsh"], "axial_pos_embds": False},
 }
-# Take image_sizes only for vision towers that their defaults do not have.
-WITHOUT_SIZES = ("llava", "aya_vision", "internvl", "qianfan_ocr")
-# Take several images a row.
-WITH_IMAGES = ("idefics2", "idefics3", "smolvlm")
 # Further arguments of forward, or other ones than are found by name.
 BATCHES = {
+    "causal/git": lambda config: {"pixel_values": image_text.pictures(config)},
+    "image/siglip2": image_text.patches,
     "image/imagegpt": lambda config: {"input_ids": token_ids(config), "pixel_values": None},
 }
 
@@ -108,7 +159,7 @@ def configuration(name):
     kind, _, model = name.partition("/")
     own = CONFIGURATIONS.get(model, {}) | CONFIGURATIONS.get(name, {})
     default = AutoConfig.for_model(model, **own)
-    keys = reduced(default) | {k: v for k, v in own.items() if not isinstance(v, dict)}
+    keys = reduced(default) | {k: v for k, v in own.items() if k not in default.sub_configs}
     config = AutoConfig.for_model(model, **keys)
     inner = [getattr(config, key, None) for key in config.sub_configs]
     for each in [config, *(x for x in inner if x is not None)]:
@@ -127,76 +178,13 @@ def configuration(name):
     return config
 
 
-def first(config, *keys):
-    """The first of these keys that the configuration or one inside it has."""
-    for each in (config, *(getattr(config, key, None) for key in config.sub_configs)):
-        for key in keys:
-            value = getattr(each, key, None)
-            if value is not None:
-                return value
-    return None
-
-
-def square(size, default=224):
-    if isinstance(size, dict):
-        size = size.get("height", size.get("shortest_edge"))
-    if isinstance(size, (list, tuple)):
-        size = size[0]
-    return size or default
-
-
-def token_ids(config, rows=ROWS, length=LENGTH):
-    """Made where values are known: programs look for padding and for separators."""
-    with torch.device("cpu"):
-        ids = torch.arange(rows * length).reshape(rows, length) % 50 + 20
-    end = first(config, "eos_token_id")
-    if isinstance(end, int) and end < (first(config, "vocab_size") or 0):
-        ids[:, -1] = end
-    return ids
-
-
-def images(config, rows=ROWS):
-    size = square(first(config, "image_size", "input_size"))
-    return torch.empty(rows, first(config, "num_channels", "in_channels", "in_chans") or 3, size, size)
-
-
-def vision_batch(config, model, tokens):
-    """Text in which `tokens` places a row stand for an image, and the image in the form that forward asks for."""
-    known = inspect.signature(model.forward).parameters
-    ids = token_ids(config, length=LENGTH + tokens)
-    marker = first(config, "image_token_id", "image_token_index")
-    if marker is not None and tokens:
-        ids[:, 4:4 + tokens] = marker
-    batch = {"input_ids": ids, "labels": ids.clone()}
-    with torch.device("cpu"):
-        if "image_grid_thw" in known:
-            vision = config.vision_config
-            patch = getattr(vision, "patch_size", 14)
-            frames = getattr(vision, "temporal_patch_size", 1)
-            channels = getattr(vision, "in_channels", getattr(vision, "num_channels", 3))
-            batch["image_grid_thw"] = torch.tensor([[1, 8, 8]] * ROWS)
-            batch["pixel_values"] = torch.zeros(ROWS * 64, channels * frames * patch * patch)
-        else:
-            batch["pixel_values"] = images(config).to("cpu")
-            if model.config.model_type in WITH_IMAGES:
-                batch["pixel_values"] = batch["pixel_values"].unsqueeze(1)
-        if "image_sizes" in known and model.config.model_type not in WITHOUT_SIZES:
-            batch["image_sizes"] = torch.tensor([list(batch["pixel_values"].shape[-2:])] * ROWS)
-        if "mm_token_type_ids" in known or "token_type_ids" in known:
-            kinds = (ids == marker).long() if marker is not None else torch.zeros_like(ids)
-            batch |= {k: kinds for k in ("mm_token_type_ids", "token_type_ids") if k in known}
-        if "attention_mask" in known:
-            batch["attention_mask"] = torch.ones_like(ids)
-    return batch
-
-
-def batch_of(name, config, model, tokens):
+def batch_of(name, config, model, features):
     kind = name.partition("/")[0]
     if kind == "image":
         with torch.device("cpu"):
             return {"pixel_values": images(config), "labels": torch.zeros(ROWS, dtype=torch.int64)}
     if kind == "image-text":
-        return vision_batch(config, model, tokens)
+        return image_text.batch(config, model, features)
     ids = token_ids(config)
     if kind == "sequence":
         return {"input_ids": ids, "labels": torch.zeros(ROWS, dtype=torch.int64, device="cpu")}
@@ -213,7 +201,7 @@ def own_loss(output, batch):
     return loss.mean()
 
 
-def make(name, tokens=0):
+def make(name, features=0):
     import transformers
     kind, _, _ = name.partition("/")
     config = configuration(name)
@@ -223,15 +211,16 @@ def make(name, tokens=0):
     one = mapping[config.model_type]
     config.architectures = [one if isinstance(one, str) else one[0]]   # a name may stand for several classes
     model = getattr(transformers, auto).from_config(config)
-    batch = batch_of(name, config, model, tokens)
-    batch |= BATCHES[name](config) if name in BATCHES else {}
+    batch = batch_of(name, config, model, features)
+    with torch.device("cpu"):
+        batch |= BATCHES[name](config) if name in BATCHES else {}
     return model.train(), batch, own_loss
 
 
 def __getattr__(name):
     if "/" not in name:
         raise AttributeError(name)
-    name, _, tokens = name.partition("@")
+    name, _, features = name.partition("@")   # as many as the model says that its pictures make
     if name.partition("/")[0] in vision.KINDS:
         return functools.partial(vision.make, name)
-    return functools.partial(make, name, int(tokens or 0))
+    return functools.partial(make, name, int(features or 0))

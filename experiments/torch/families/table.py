@@ -24,7 +24,7 @@ FEATURES = re.compile(r"tokens: (\d+), features:? (\d+)|tokens: (\d+).*features:
 # An error of the model's, and not of the trace: "layers.0.mlp: ValueError: ...".
 OWN_ERROR = re.compile(r"^(?:(?:[\w.]+|the model)(?:, backward)?: )?(\w+(?:Error|Exception))\b")
 # Of weights in bf16 beside buffers in fp32, and of operators that bf16 does not have.
-WIDER = re.compile(r"same dtype, but got|Input type .* should be the same|Unsupported dtype BFloat16|expected scalar type Float but found BFloat16")
+WIDER = re.compile(r"same dtypes?,? but got|Input type .* should be the same|Unsupported dtype BFloat16|expected scalar type Float but found BFloat16")
 STRATEGY = {"cluster": "dgx-h100-1", "strategies": {"fsdp": {"wrap": "block"}}}
 # For batch normalization, which does not run with weights in bf16 and statistics in fp32.
 FP32 = {"precision": {"param": "f32"}}
@@ -66,7 +66,7 @@ def trace_and_check(name):
             elif WIDER.search(str(error)) and not options:
                 options, dtype = FP32, "fp32"
             elif found and not last and "@" not in target:
-                target = f"{target}@{int(found[2] or found[4]) // 2}"
+                target = f"{target}@{found[2] or found[4]}"
             else:
                 return {"verdict": "no model" if fails_alone(target, dtype, str(error)) else "refused", "reason": str(error)}
     with tempfile.TemporaryDirectory() as folder:

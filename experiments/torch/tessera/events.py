@@ -68,8 +68,9 @@ def steps(result):
             number += 1
         elif is_alloc is not None:
             if address not in live:
-                raise Refused("a buffer or parameter was replaced by another tensor in the run: "
-                              "not supported")
+                raise Refused(f"{result['held'].get(address, 'a tensor that was there before the first step')}: is replaced by "
+                              "another tensor in a step, which frees it: not supported; change it in place, or make it of its last shape "
+                              "and dtype")
             iterations[-1][-1].events.append((FREE, live.pop(address)))
         at += 1
     iterations[-1].pop()   # the marker behind the last event

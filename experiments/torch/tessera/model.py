@@ -4,6 +4,7 @@ import torch
 import torch.nn as nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
+from . import pitfalls
 from .errors import Refused
 
 
@@ -48,8 +49,8 @@ class Tables:
 
 
 def blocks(tables):
-    """The repeated parts: members of the outermost lists that hold two or more of one class. Members that are
-    lists themselves and are never called (`stages.*`) give way to their own members."""
+    """The repeated parts: members of the outermost lists that hold two or more of one class. Members that are never
+    called, as they have no forward (`stages.*` that are lists, or plain modules that hold others), give way to their own."""
     found = []
 
     def walk(i):
@@ -59,7 +60,7 @@ def blocks(tables):
         repeated = [child for child in children
                     if classes.count(tables.modules[child][1]) > 1
                     and tables.modules[child][4] and tables.below(child)
-                    and not isinstance(tables.instances[child], (nn.ModuleList, nn.ModuleDict))]
+                    and pitfalls.has_forward(tables.instances[child])]
         for child in children:
             if is_list and child in repeated:
                 if child not in found:

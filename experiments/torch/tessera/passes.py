@@ -114,7 +114,9 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     torch.cuda.init()
     there = device.Device()
     seed(0)
+    there_before = set(sys.modules)
     job = source.prepare(choice)
+    loaded = [name for name in list(sys.modules) if name not in there_before]
     tables = job.tables
     pitfalls.check_model(tables)
     hooked = job.hooked if hooked is None else hooked
@@ -122,6 +124,7 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     shells = instances[0]
     made_as = [p.dtype for _, p in shells.named_parameters()]   # the dtype of shards
     model.materialise(shells, source.param_dtype)
+    held = {t.untyped_storage().data_ptr(): name for name, t in [*shells.named_parameters(), *shells.named_buffers()]}
     log = []
 
     def mark(kind, index=-1, extra=0):
@@ -162,13 +165,13 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     except Exception as error:
         if not instrumented or isinstance(error, Refused):
             raise
+        about = {"names": tables.names, "loaded": loaded, "kept": sorted(job.kept), "hooked": sorted(hooked)}
         modules = pitfalls.in_place(error, running.failed_in)
         if modules:
-            return {"written": modules, "names": tables.names, "kept": sorted(job.kept),
-                    "hooked": sorted(hooked)}
-        for i, reason in hooks.watch.found.items():   # the hooks pass copies: most likely why it failed
-            if i in hooked and i in hooks.watch.copied:
-                raise Refused(f"{tables.names[i]}: {reason}") from error
+            return {"written": modules, **about}
+        copied = hooks.watch.copied & set(hooked)   # the hooks pass copies: most likely why it failed
+        if copied:
+            return {"copied": {i: hooks.watch.found[i] for i in copied}, **about}
         raise Refused(f"{running.failed()}: {type(error).__name__}: {first_line(error)}") from error
     mark("stop")
     history = device.recorded()
@@ -178,11 +181,11 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
     result = {"tables": tables.content(), "names": tables.names, "hooked": sorted(hooked), "base": base,
               "kept": sorted(job.kept), "groups": job.groups, "blocks": job.blocks, "checkpointed": sorted(job.checkpointed),
               "train": shells.training, "class": type(job.model).__name__, "log": log,
-              "history": history, "reads": [], "routed": False, "running": [], **facts}
+              "history": history, "held": held, "reads": [], "routed": False, "running": [], **facts}
     if instrumented:
         result |= {"casts": sorted([i, *what] for i, what in hooks.casts.items()), "reads": mode.reads,
                    "routed": mode.routed, "running": running.changes, "notes": sorted(hooks.notes),
-                   "drew": sorted(running.drew),
+                   "drew": sorted(running.drew), "loaded": loaded,
                    "cannot": {**hooks.watch.found, **ties(source, job), **pitfalls.without_forward(tables)}}
     return result
 

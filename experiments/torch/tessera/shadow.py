@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 LARGEST = 1 << 22  # elements of a tensor that has a shadow: masks of 2048 positions
 FACTORIES = {"arange", "zeros", "ones", "full", "scalar_tensor", "eye", "linspace", "tril_indices",
              "triu_indices", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"}
-CHOICES = {"topk": 1, "argmax": 0, "max.dim": 1}  # where an operator returns the chosen indices
+CHOICES = {"topk": 1, "argmax": 0, "argmin": 0, "max.dim": 1, "min.dim": 1}  # where an operator returns the chosen indices
 
 
 def balanced(rows, k, experts, load_factor):

@@ -1,6 +1,9 @@
 """Runs inside the child process: traces every variant of a source and makes the file."""
 
 import collections
+import contextlib
+import gc
+import importlib
 import os
 import pickle
 import shlex
@@ -39,6 +42,7 @@ def started(function, *arguments):
     pid = os.fork()
     if pid == 0:
         os.close(reading)
+        gc.freeze()   # what was there before is not looked through again
         try:
             answer = "ok", function(*arguments)
         except Refused as error:
@@ -121,7 +125,9 @@ def hook(source, choice):
         for i in sorted(set(beside) - set(quiet)):
             print(f"note: {seen['names'][i]}: the hooks of fully_shard change what is allocated, so this trace has none "
                   f"there; to wrap it: --wrap {shlex.quote(seen['names'][i])}", file=sys.stderr)
+        cannot = seen["cannot"]
         seen = probe(source, choice, sorted([*kept, *quiet]))
+        seen["cannot"] = cannot | seen["cannot"]   # what the first run found where there are no hooks now
         plain = play(source, choice, seen["hooked"], seen)
     return seen, plain, [] if wrapped == bare else [i for i in kept if i]
 
@@ -157,21 +163,30 @@ def contents(result):
     return [[e for step in steps for e in step.events] for steps in events.steps(result)]
 
 
+def load(names):
+    """Imports what a run has imported to make its model, so that later runs, which are forks of this process, need not. What
+    forwards import is left to them, as it may keep their tensors alive."""
+    for name in names:
+        with contextlib.suppress(Exception):   # a file may change the path for its imports
+            importlib.import_module(name)
+
+
 def probe(source, choice, hooked=None):
     """The instrumented run, hooked wherever somebody may wrap: not where that changes the run (a cast)
     or cannot work, unless it is a block, which then ends the trace."""
     cannot = {}
     while True:
         seen = in_process(passes.run, source, choice, True, hooked)
+        load(seen["loaded"])
         if "written" in seen:
             around = [i for i in seen["written"] if i in seen["hooked"]]
             inner = [i for i in around if i not in seen["kept"]] or around
             wrong = {inner[-1]: "writes into an input: fully_shard passes a view that must not be "
                                 "changed in place"}
         else:
-            wrong = {i: reason for i, reason in seen["cannot"].items() if i in seen["hooked"]}
+            wrong = seen.get("copied") or {i: reason for i, reason in seen["cannot"].items() if i in seen["hooked"]}
         for i, reason in wrong.items():
-            if i in seen["kept"] and (source.strict or "written" in seen):
+            if i in seen["kept"] and (source.strict or "cannot" not in seen):
                 raise Refused(f"{seen['names'][i] or 'the model'}: {reason}")
         wrong = {i: r for i, r in wrong.items() if i not in seen["kept"]}
         cannot |= wrong
