@@ -68,6 +68,10 @@ static void on_mark(struct tsr__check_rank *r, const struct tsr_instr *instr)
         r->work_hash = TSR_HASH_INIT;
     } else if (instr->mark == TSR_MARK_ITERATION_END) {
         tsr__iteration_end(r);
+    } else if (instr->mark == TSR_MARK_DROPPED) {
+        struct tsr__buffer *b = tsr__buffer_find(r, instr->buffer);
+        if (b)
+            b->is_dropped = true;
     }
 }
 

@@ -73,6 +73,7 @@ struct tsr__buffer {
     uint32_t note;       /* of the ALLOC */
     uint32_t born_epoch; /* tail of the owner's stream at the ALLOC */
     uint32_t last_use;   /* iterations begun before it; 0: none, or there is none */
+    bool is_dropped;     /* freed (TSR_MARK_DROPPED), and not yet back in its pool: no leak */
 };
 
 struct tsr__event_record {

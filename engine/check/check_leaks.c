@@ -31,6 +31,8 @@ static bool collect_alive(const struct tsr__check_rank *r, struct tsr__alive **o
         if (r->ids.keys[i] == TSR__NONE)
             continue;
         const struct tsr__buffer *b = &r->buffers[r->ids.values[i]];
+        if (b->is_dropped)
+            continue;
         (*out)[(*n)++] = (struct tsr__alive){owner_of(r, b), b->id, b->last_use < r->iterations};
     }
     if (*out)

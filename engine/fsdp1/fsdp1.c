@@ -59,7 +59,7 @@ static void create_streams(struct tsr_engine *e, struct tsr_fsdp1 *all)
         all->shard_wire = tsr__stream_add(e, "nccl_shard", TSR_ROLE_ALL_GATHER, 0);
     if (all->replicate_comm != UINT16_MAX)
         all->replicate_wire = tsr__stream_add(e, "nccl_replicate", TSR_ROLE_ALL_REDUCE, 0);
-    tsr__deferral_begin(e);
+    tsr__deferral_begin(e, all->as_checked ? UINT64_MAX : TSR__LAUNCH_QUEUE);
 }
 
 static struct tsr_storage *unbacked(struct tsr_engine *e, uint64_t numel, tsr_dtype dtype,
@@ -68,15 +68,30 @@ static struct tsr_storage *unbacked(struct tsr_engine *e, uint64_t numel, tsr_dt
     return tsr__storage_empty(e, numel * tsr_dtype_bytes(dtype), category, TSR_SPACE_DEVICE);
 }
 
+/* Memory that comes and goes at once: it leaves a segment behind. */
+static void touch(struct tsr_engine *e, uint64_t numel, tsr_dtype dtype)
+{
+    struct tsr_storage *s = tsr__storage_new(e, numel * tsr_dtype_bytes(dtype), TSR_CAT_TEMP);
+    tsr__storage_release(e, &s);
+}
+
+/* init_flat_param_attributes(): each storage is allocated on the compute stream and freed again,
+ * also the one for gathers in full precision, which training does not use. */
 static void make_storages(struct tsr_engine *e, struct tsr_flat *f)
 {
     uint64_t numel = f->param->numel;
     bool casts = f->compute != f->param->dtype;
-    if (f->sharded)
-        f->full = unbacked(e, numel, f->compute, TSR_CAT_ALL_GATHER);
-    if (casts)
+    if (casts) {
         f->low = unbacked(e, f->shard->shard_numel, f->compute,
                           f->sharded ? TSR_CAT_ALL_GATHER_INPUT : TSR_CAT_UNSHARDED_PARAM);
+        touch(e, f->shard->shard_numel, f->compute);
+    }
+    if (!f->sharded)
+        return;
+    f->full = unbacked(e, numel, f->compute, TSR_CAT_ALL_GATHER);
+    touch(e, numel, f->compute);
+    if (casts)
+        touch(e, numel, f->param->dtype);
 }
 
 static void lazy_init(struct tsr_engine *e, struct tsr_flat *f)

@@ -30,6 +30,7 @@ struct tsr_flat {
     uint64_t *begin;           /* ... where each begins, in elements ... */
     struct tsr_tensor **views; /* ... the tensors that modules compute with ... */
     struct tsr_tensor **grads; /* ... and their gradients on the way, each once a backward */
+    uint32_t *grad_events;     /* ... behind which each is complete; 0: none */
     size_t n_gaps;
     uint64_t *gaps; /* sizes of the paddings between and behind them, in elements */
     tsr_dtype compute, reduce;
@@ -57,6 +58,8 @@ struct tsr_fsdp1 {
     struct tsr_wrapper base;
     struct tsr_fsdp1_options options; /* of the first call; the same for all (F2) */
     bool lazy_done, hybrid, sync, callback_queued, first_iteration;
+    bool ran_views;  /* a flat gradient was completed in this backward */
+    bool as_checked; /* tsr_fsdp1_as_checked() */
     struct tsr_flat *root;
     size_t n_flats, cap_flats;
     struct tsr_flat **flats; /* in module order, from lazy initialisation */
@@ -66,7 +69,8 @@ struct tsr_fsdp1 {
     uint32_t shard_size, shard_stride, replicate_size, replicate_stride;
     double pre_divide, post_divide;
     size_t n_free_events, cap_free_events;
-    uint32_t *free_events; /* a queue: frees that the host has not waited for */
+    struct tsr_storage *zero; /* a number that the first clipping makes and keeps */
+    uint32_t *free_events;    /* a queue: frees that the host has not waited for */
     size_t n_pre_order, cap_pre_order, n_post_order, cap_post_order;
     struct tsr_flat **pre_order, **post_order;
     /* Flat parameters whose split of this forward has not run backward, oldest first. Only a traced

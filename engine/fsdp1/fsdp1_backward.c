@@ -12,9 +12,8 @@ void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all)
         if (!f->grads_are_none || !f->group)
             continue;
         f->grads_are_none = false;
-        if (all->hybrid)
-            tsr__storage_release_after(e, &f->shard->grad, all->all_reduce);
-        tsr__storage_release(e, &f->shard->grad);
+        tsr__storage_release_after(e, &f->shard->grad,
+                                   all->hybrid ? all->all_reduce : all->post_backward);
         if (f->leaf) {
             tsr_release(e, f->leaf->grad);
             f->leaf->grad = NULL;
@@ -27,7 +26,8 @@ void tsr__fsdp1_reset_grads(struct tsr_engine *e, struct tsr_fsdp1 *all)
 struct reduction {
     struct tsr_flat *f;
     struct tsr_storage *in, *out;
-    uint64_t numel; /* of the result */
+    struct tsr_storage *grad; /* what autograd computed: the hook holds it to its end */
+    uint64_t numel;           /* of the result */
 };
 
 static void scale(struct tsr_engine *e, struct tsr_storage *s, tsr_dtype dtype, double divisor)
@@ -63,8 +63,9 @@ static void take_grad(struct tsr_engine *e, struct reduction *r)
     struct tsr_flat *f = r->f;
     struct tsr_tensor *grad = f->leaf->grad;
     f->leaf->grad = NULL;
-    r->in = grad->storage;
+    r->in = r->grad = grad->storage;
     tsr__storage_retain(r->in);
+    grad->storage = NULL; /* r->grad has its reference: others hold the tensor for longer */
     if (f->reduce != (tsr_dtype)grad->dtype) {
         struct tsr_storage *to = tsr__storage_new(e, f->param->numel * tsr_dtype_bytes(f->reduce),
                                                   TSR_CAT_REDUCE_SCATTER);
@@ -74,8 +75,6 @@ static void take_grad(struct tsr_engine *e, struct reduction *r)
     } else {
         tsr__storage_set_category(r->in, TSR_CAT_UNSHARDED_GRAD);
     }
-    /* made on the compute stream, used on this one */
-    tsr__storage_release_after(e, &grad->storage, e->stream);
     tsr_release(e, grad);
 }
 
@@ -180,6 +179,8 @@ static void reduce(struct tsr_engine *e, struct tsr_flat *f)
         reduce_whole(e, &r);
     tsr__storage_release_after(e, &r.in, f->all->post_backward);
     tsr__storage_release(e, &r.out);
+    /* made on the stream of the views, used on this one */
+    tsr__storage_release_after(e, &r.grad, f->all->post_backward);
     e->stream = current;
 }
 
@@ -220,8 +221,7 @@ static void post_backward(struct tsr_engine *e, struct tsr_flat *f)
     if (!tsr__ok(e) || !f->leaf || !f->leaf->grad)
         return;
     add_to_reduced(e, f);
-    if (!f->leaf->grad)
-        return;
+    f->all->ran_views = true;
     uint8_t hook = e->origin.hook;
     uint32_t module = e->origin.module;
     e->origin.hook = TSR_HOOK_POST_BACKWARD;
@@ -255,9 +255,25 @@ static void catch_all_reshard(struct tsr_engine *e, struct tsr_flat *f)
         tsr__fsdp1_reshard(e, f, frees_in_backward(f));
 }
 
+/* Autograd ends with the caller's stream behind those of the leaves. */
+static void join_views(struct tsr_engine *e, struct tsr_fsdp1 *all)
+{
+    uint32_t event = all->ran_views ? tsr__new_event(e) : 0;
+    struct tsr_instr record = {
+        .kind = TSR_RECORD, .stream = all->unshard, .comm = UINT16_MAX, .event = event};
+    struct tsr_instr wait = {
+        .kind = TSR_WAIT, .stream = e->stream, .comm = UINT16_MAX, .event = event};
+    if (event) {
+        tsr__emit(e, &record);
+        tsr__emit(e, &wait);
+    }
+    all->ran_views = false;
+}
+
 static void final_callback(struct tsr_engine *e, void *user)
 {
     struct tsr_fsdp1 *all = user;
+    join_views(e, all);
     e->origin.hook = TSR_HOOK_FINAL_CALLBACK;
     if (all->sync) {
         tsr__wait_stream(e, e->stream, all->post_backward);

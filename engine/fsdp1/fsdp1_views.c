@@ -12,13 +12,42 @@
 
 #include <string.h>
 
-static void add_grad(struct tsr_engine *e, struct tsr_tensor **slot, struct tsr_tensor *more)
+/* Views are made on the stream of the unshard, so autograd runs their backward there (F20). */
+static uint16_t enter_views(struct tsr_engine *e)
 {
+    uint16_t current = e->stream;
+    e->stream = e->fsdp1->unshard;
+    return current;
+}
+
+static void wait_for_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i)
+{
+    struct tsr_instr wait = {
+        .kind = TSR_WAIT, .stream = e->stream, .comm = UINT16_MAX, .event = f->grad_events[i]};
+    if (f->grad_events[i])
+        tsr__emit(e, &wait);
+    f->grad_events[i] = 0;
+}
+
+static void record_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i)
+{
+    struct tsr_instr record = {
+        .kind = TSR_RECORD, .stream = e->stream, .comm = UINT16_MAX, .event = tsr__new_event(e)};
+    f->grad_events[i] = record.event;
+    tsr__emit(e, &record);
+}
+
+static void add_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i, struct tsr_tensor *more)
+{
+    struct tsr_tensor **slot = &f->grads[i];
+    record_grad(e, f, i);
     if (!*slot) {
         *slot = tsr_retain(more);
         return;
     }
     /* two forwards in one backward */
+    uint16_t current = enter_views(e);
+    wait_for_grad(e, f, i);
     tsr__operand_tensor(e, *slot, TSR_READ);
     tsr__operand_tensor(e, more, TSR_READ);
     tsr__operand_tensor(e, *slot, TSR_WRITE);
@@ -31,6 +60,7 @@ static void add_grad(struct tsr_engine *e, struct tsr_tensor **slot, struct tsr_
                             .bytes_written = bytes,
                             .dims = {1, more->numel}};
     tsr__emit_op(e, &work);
+    e->stream = current;
 }
 
 static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
@@ -38,7 +68,7 @@ static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct ts
 {
     (void)grad_in;
     struct tsr_flat *f = node->ptr;
-    add_grad(e, &f->grads[node->a[0]], grad_out[0]);
+    add_grad(e, f, node->a[0], grad_out[0]);
 }
 
 void tsr__fsdp1_view_grad(struct tsr_engine *e, struct tsr_param *p, struct tsr_tensor *grad)
@@ -47,14 +77,17 @@ void tsr__fsdp1_view_grad(struct tsr_engine *e, struct tsr_param *p, struct tsr_
     size_t i = 0;
     while (f->params[i] != p)
         i++;
-    add_grad(e, &f->grads[i], grad);
+    add_grad(e, f, i, grad);
 }
 
 /* ---- the split ------------------------------------------------------------------------------- */
 
+/* The current stream has used them. */
 static void drop(struct tsr_engine *e, struct tsr_tensor **list, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
+        if (list[i] && list[i]->refs == 1)
+            tsr__storage_release_after(e, &list[i]->storage, e->stream);
         tsr_release(e, list[i]);
         list[i] = NULL;
     }
@@ -101,7 +134,10 @@ static void split_backward(struct tsr_engine *e, struct tsr_node *node,
         TSR__RAISE(e, TSR_ENOMEM, "out of memory in backward");
         return;
     }
+    uint16_t current = enter_views(e);
     e->origin.group = f->group->id;
+    for (size_t i = 0; i < f->n; i++)
+        wait_for_grad(e, f, i);
     for (size_t i = 0; i < f->n; i++)
         if (!f->grads[i])
             f->grads[i] = zeros(e, f, f->params[i]->numel);
@@ -113,6 +149,7 @@ static void split_backward(struct tsr_engine *e, struct tsr_node *node,
         emit_cat(e, f, gaps, out);
     drop(e, f->grads, f->n);
     drop(e, gaps, f->n_gaps);
+    e->stream = current;
     grad_in[0] = out;
 }
 
@@ -285,6 +322,31 @@ static void make_piece(struct tsr_engine *e, struct tsr_flat *f, uint64_t begin,
     push(e, p);
 }
 
+/* The part of an original parameter that is in this rank's shard, if any is. */
+static void cut_own(struct tsr_engine *e, const struct tsr_param *p)
+{
+    struct tsr_flat *f = p->flat;
+    uint64_t shard = f->shard->shard_numel, from = f->group->shard_rank * shard;
+    size_t i = 0;
+    while (f->params[i] != p)
+        i++;
+    uint64_t begin = tsr_max_u64(f->begin[i], from);
+    uint64_t end = tsr_min_u64(f->begin[i] + p->numel, from + shard);
+    if (begin < end)
+        make_piece(e, f, begin - from, end - begin, f->all->shard_size == 1 ? p : NULL);
+}
+
+/* In the order of the model's parameters, as an optimizer gets them. */
+static void cut_all_own(struct tsr_engine *e)
+{
+    size_t n = e->tree.n_params;
+    for (size_t i = 0; i < n && tsr__ok(e); i++) {
+        struct tsr_param *p = e->tree.params[i];
+        if (p && p->flat && p != p->flat->param)
+            cut_own(e, p);
+    }
+}
+
 static void cut(struct tsr_engine *e, struct tsr_flat *f)
 {
     uint64_t n = most_parts(f), numel = f->shard->shard_numel;
@@ -305,6 +367,10 @@ struct tsr_param *const *tsr__params_to_step(struct tsr_engine *e, size_t *n)
     if (!all)
         return params;
     bool is_made = all->n_step > 0;
+    if (!is_made && all->as_checked) {
+        cut_all_own(e);
+        is_made = true;
+    }
     for (size_t i = 0; !is_made && i < *n && tsr__ok(e); i++) {
         if (params[i]->flat)
             cut(e, params[i]->flat);

@@ -70,7 +70,8 @@ static tsr_status lay_out(struct tsr_engine *e, struct tsr_flat *f, uint64_t *nu
     f->gaps = tsr_arena_alloc(&e->arena, (f->n + 1) * sizeof *f->gaps);
     f->views = tsr_arena_alloc(&e->arena, f->n * sizeof(struct tsr_tensor *));
     f->grads = tsr_arena_alloc(&e->arena, f->n * sizeof(struct tsr_tensor *));
-    if (!f->begin || !f->gaps || !f->views || !f->grads)
+    f->grad_events = tsr_arena_alloc(&e->arena, f->n * sizeof *f->grad_events);
+    if (!f->begin || !f->gaps || !f->views || !f->grads || !f->grad_events)
         return tsr_fail(TSR_ENOMEM, "out of memory while wrapping");
     for (size_t i = 0; i < f->n; i++) {
         TSR_TRY(add_gap(f, (align - at % align) % align, &at));
@@ -331,4 +332,10 @@ tsr_status tsr_fsdp1_set_sync(struct tsr_engine *e, bool sync)
         return tsr_fail(TSR_EATTRIBUTE, "the model has no attribute 'no_sync'");
     e->fsdp1->sync = sync;
     return TSR_OK;
+}
+
+void tsr_fsdp1_as_checked(struct tsr_engine *e)
+{
+    if (e->fsdp1)
+        e->fsdp1->as_checked = true;
 }

@@ -32,5 +32,9 @@ tsr_status tsr_fsdp1(struct tsr_engine *engine, struct tsr_module *module,
                      const struct tsr_fsdp1_options *options) TSR_MUST_USE;
 /* false: backwards from now on are under no_sync(). TSR_EATTRIBUTE if nothing was wrapped so. */
 tsr_status tsr_fsdp1_set_sync(struct tsr_engine *engine, bool sync) TSR_MUST_USE;
+/* What holds for this rank alone, before the first step: the optimizer has the pieces that it has,
+ * not as many as the rank with the most (FSDP1.md, F5), and no launch queue is ever full (F30), as
+ * on the device without values that written code is checked on. */
+void tsr_fsdp1_as_checked(struct tsr_engine *engine);
 
 #endif

@@ -83,15 +83,21 @@ void tsr__accumulate(struct tsr_engine *e, struct tsr_node *node, struct tsr_ten
     struct tsr_tensor *leaf = node->ptr;
     if (!leaf || !grad_out[0])
         return;
+    uint16_t current = e->stream;
+    TSR__EACH_WRAPPER (e, w, grad_stream) {
+        if (leaf->param)
+            e->stream = w->ops->grad_stream(e, w, leaf->param);
+    }
     if (!leaf->grad) {
         leaf->grad = tsr_retain(grad_out[0]);
     } else {
         emit_sum(e, leaf->grad, leaf->grad, grad_out[0]);
     }
-    if (!leaf->param)
-        return;
-    TSR__EACH_WRAPPER (e, w, grad_ready)
-        w->ops->grad_ready(e, w, leaf->param);
+    TSR__EACH_WRAPPER (e, w, grad_ready) {
+        if (leaf->param)
+            w->ops->grad_ready(e, w, leaf->param);
+    }
+    e->stream = current;
 }
 
 /* ---- the backward pass ----------------------------------------------------------------------- */

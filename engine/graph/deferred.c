@@ -9,9 +9,8 @@
 #include <string.h>
 
 enum {
-    N_STREAMS = 12,     /* with clocks; work of others is never known to be over */
-    N_EVENTS = 1 << 16, /* remembered; older ones are forgotten, which only delays */
-    DEPTH = 1024        /* of the launch queue: device instructions that the host may be ahead */
+    N_STREAMS = 12,    /* with clocks; work of others is never known to be over */
+    N_EVENTS = 1 << 16 /* remembered; older ones are forgotten, which only delays */
 };
 
 struct clock {
@@ -35,9 +34,10 @@ struct tsr_deferral {
     struct waiting *waiting;
     size_t n_waiting, cap_waiting;
     uint64_t n_device; /* device instructions so far */
+    uint64_t launch_queue;
 };
 
-void tsr__deferral_begin(struct tsr_engine *e)
+void tsr__deferral_begin(struct tsr_engine *e, uint64_t launch_queue)
 {
     if (e->emit.deferral || !tsr__ok(e))
         return;
@@ -50,6 +50,7 @@ void tsr__deferral_begin(struct tsr_engine *e)
         return;
     }
     d->events = events;
+    d->launch_queue = launch_queue;
     e->emit.deferral = d;
 }
 
@@ -136,6 +137,14 @@ static void defer(struct tsr_engine *e, const struct tsr_storage *s, uint16_t st
         .block = *s, .clock = d->stream[stream % N_STREAMS], .iteration = e->iteration};
     if (stream >= N_STREAMS) /* never known */
         w.clock.done[0] = UINT32_MAX;
+    struct tsr_instr mark = {.kind = TSR_MARK,
+                             .mark = TSR_MARK_DROPPED,
+                             .stream = s->stream,
+                             .comm = UINT16_MAX,
+                             .buffer = s->buffer,
+                             .block_bytes = s->block.bytes};
+    tsr__emit(e, &mark);
+    w.block.is_dropped = true;
     if (!TSR_PUSH(d->waiting, d->n_waiting, d->cap_waiting, w))
         TSR__RAISE(e, TSR_ENOMEM, "out of memory while emitting");
 }
@@ -167,7 +176,7 @@ static void wait_for_old(struct tsr_engine *e, uint32_t before)
     struct tsr_deferral *d = e->emit.deferral;
     for (size_t i = 0; i < d->n_waiting && tsr__ok(e); i++) {
         const struct waiting *w = &d->waiting[i];
-        bool is_old = d->n_device - w->at >= DEPTH || w->iteration < before;
+        bool is_old = d->n_device - w->at >= d->launch_queue || w->iteration < before;
         if (w->event == 0 || !is_old || is_within(&w->clock, &d->host))
             continue;
         struct tsr_instr wait = {.kind = TSR_HOST_WAIT, .comm = UINT16_MAX, .event = w->event};
@@ -175,11 +184,11 @@ static void wait_for_old(struct tsr_engine *e, uint32_t before)
     }
 }
 
-static void settle(struct tsr_engine *e, uint32_t before)
+void tsr__deferral_settle(struct tsr_engine *e)
 {
     struct tsr_deferral *d = e->emit.deferral;
     size_t kept = 0;
-    wait_for_old(e, before);
+    wait_for_old(e, 0);
     for (size_t i = 0; i < d->n_waiting; i++) {
         struct waiting *w = &d->waiting[i];
         if (is_within(&w->clock, &d->host))
@@ -190,15 +199,10 @@ static void settle(struct tsr_engine *e, uint32_t before)
     d->n_waiting = kept;
 }
 
-void tsr__deferral_settle(struct tsr_engine *e)
-{
-    settle(e, 0);
-}
-
 void tsr__deferral_end_iteration(struct tsr_engine *e)
 {
     if (e->emit.deferral)
-        settle(e, e->iteration);
+        wait_for_old(e, e->iteration);
 }
 
 bool tsr__deferral_flush(struct tsr_engine *e)

@@ -276,6 +276,7 @@ static struct tsr_instr of_block(uint8_t kind, const struct tsr_storage *s)
     instr.address = s->block.address;
     instr.bytes = s->bytes;
     instr.block_bytes = s->block.bytes;
+    instr.value = s->is_dropped;
     return instr;
 }
 

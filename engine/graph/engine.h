@@ -37,9 +37,11 @@
 struct tsr_deferral;
 struct tsr_instr;
 
+/* Device instructions that the host may be ahead: the depth of CUDA's launch queue. */
+enum { TSR__LAUNCH_QUEUE = 1024 };
 /* Begins to keep the clocks of streams and host; once, before anything is emitted to streams whose
  * frees are deferred. */
-void tsr__deferral_begin(struct tsr_engine *e);
+void tsr__deferral_begin(struct tsr_engine *e, uint64_t launch_queue);
 void tsr__deferral_end(struct tsr_engine *e);
 /* What an instruction orders; called for each one that is emitted. */
 void tsr__deferral_note(struct tsr_engine *e, const struct tsr_instr *instr);

@@ -28,6 +28,7 @@ struct tsr_storage {
     struct tsr_block block;
     struct tsr_pinned *pinned; /* block of a pinned buffer (host_memory.c) */
     bool counted;              /* host: its HOST_ALLOC was emitted */
+    bool is_dropped;           /* freed, and waits for its last use (deferred.c) */
     uint32_t seen, number;     /* by the latest walk that met it (walk.h), and as which one */
     struct tsr_storage *next_free;
 };

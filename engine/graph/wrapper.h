@@ -50,12 +50,17 @@ struct tsr_wrapper_ops {
     void (*reads)(struct tsr_engine *e, struct tsr_wrapper *w, const struct tsr_module *m);
     /* The graph has been traversed; `pass` marks the nodes that will run. */
     void (*backward_begin)(struct tsr_engine *e, struct tsr_wrapper *w, uint32_t pass);
+    /* Returns the stream on which gradients of a parameter are added up and `grad_ready` runs. */
+    uint16_t (*grad_stream)(const struct tsr_engine *e, const struct tsr_wrapper *w,
+                            const struct tsr_param *p);
     /* A parameter's gradient is complete and stored. */
     void (*grad_ready)(struct tsr_engine *e, struct tsr_wrapper *w, struct tsr_param *p);
     /* All nodes and all callbacks have run. */
     void (*backward_end)(struct tsr_engine *e, struct tsr_wrapper *w);
     /* Parts of gradients lie on the ranks of this communicator: their norms are summed over it. */
     bool (*shards_over)(const struct tsr_wrapper *w, uint16_t comm);
+    /* Gradients are about to be clipped. */
+    void (*clip_begin)(struct tsr_engine *e, struct tsr_wrapper *w);
     /* clip_grad_norm_() is its own: gradient by gradient. */
     bool (*clips_own_grads)(const struct tsr_wrapper *w);
     /* Gradients stay sums: what reads them has to scale. */

@@ -184,7 +184,7 @@ const char *tsr_mark_name(int mark)
         [TSR_MARK_PRE_FORWARD] = "pre_forward",     [TSR_MARK_POST_FORWARD] = "post_forward",
         [TSR_MARK_PRE_BACKWARD] = "pre_backward",   [TSR_MARK_POST_BACKWARD] = "post_backward",
         [TSR_MARK_ITERATION_END] = "iteration_end", [TSR_MARK_GROUP_BEGIN] = "group_begin",
-        [TSR_MARK_GROUP_END] = "group_end",
+        [TSR_MARK_GROUP_END] = "group_end",         [TSR_MARK_DROPPED] = "dropped",
     };
     return name_of(names, TSR_N_MARKS, mark);
 }

@@ -71,6 +71,8 @@ enum tsr_mark {
     TSR_MARK_ITERATION_END,
     TSR_MARK_GROUP_BEGIN, /* origin.group runs the hook `value` (enum tsr_hook) */
     TSR_MARK_GROUP_END,
+    TSR_MARK_DROPPED, /* the block of `buffer`, of `block_bytes`, was freed and waits for its last
+                         use: PyTorch's allocated bytes lose it here, its FREE returns it */
     TSR_N_MARKS
 };
 
@@ -231,7 +233,7 @@ struct tsr_instr {
     uint32_t event;    /* RECORD, WAIT, HOST_WAIT */
     uint32_t buffer;   /* ALLOC, FREE, HOST_ALLOC, HOST_FREE */
     uint32_t segment;  /* SEGMENT_*, ALLOC, FREE. PIN, HOST_ALLOC: the pinned block; 0: pageable */
-    uint32_t value;    /* MARK */
+    uint32_t value;    /* MARK. FREE: 1 if the block was dropped before (TSR_MARK_DROPPED) */
     uint32_t n_operands;
     const struct tsr_operand *operands; /* owner: whoever hands the instruction out */
     const struct tsr_work *work;        /* OP, HOST_OP, COPY, CUSTOM_COLLECTIVE; else NULL */

@@ -338,6 +338,8 @@ tsr_status tsr_step_optimizer(struct tsr_engine *e)
         return e->status;
     if (e->step->config.clip) {
         tsr__set_phase(e, TSR_PHASE_CLIP, 0);
+        TSR__EACH_WRAPPER (e, w, clip_begin)
+            w->ops->clip_begin(e, w);
         bool by_wrapper = false;
         TSR__EACH_WRAPPER (e, w, clips_own_grads)
             by_wrapper |= w->ops->clips_own_grads(w);

@@ -208,6 +208,17 @@ static const char *stream_name(const struct run *r, uint16_t stream)
     return r->step.tables->streams[stream].name;
 }
 
+/* The recordings were made on a CPU, where autograd does not go to the stream that views were made
+ * on: what ran on `unshard` in backward without a hook of its own is on the default stream there.
+ */
+static const char *recorded_stream(const struct run *r, const struct tsr_instr *in)
+{
+    const char *name = stream_name(r, in->stream);
+    bool is_autograd =
+        in->origin.hook == TSR_HOOK_POST_BACKWARD || in->origin.hook == TSR_HOOK_NONE;
+    return is_autograd && !strcmp(name, "unshard") ? "default" : name;
+}
+
 static bool is_nccl(const struct run *r, uint16_t stream)
 {
     return !strncmp(stream_name(r, stream), "nccl", 4);
@@ -226,13 +237,15 @@ static void add_record(struct run *r, size_t i)
     bool waits = i + 1 < r->step.n_instrs && next->kind == TSR_WAIT && next->event == in->event;
     if (waits && is_nccl(r, next->stream)) {
         r->caller = in->stream;
+    } else if (in->origin.hook == TSR_HOOK_NONE) {
+        return; /* autograd's own */
     } else if (waits && !is_nccl(r, in->stream)) {
-        add(r, json_pack("[s, s, s]", "wait", stream_name(r, next->stream),
-                         stream_name(r, in->stream)));
-    } else if (!waits && in->origin.hook != TSR_HOOK_NONE) {
+        add(r,
+            json_pack("[s, s, s]", "wait", stream_name(r, next->stream), recorded_stream(r, in)));
+    } else if (!waits) {
         assert_in_range(r->n_free, 0, 4095);
         r->free_events[r->n_free++] = in->event;
-        add(r, json_pack("[s, s]", "free", stream_name(r, in->stream)));
+        add(r, json_pack("[s, s]", "free", recorded_stream(r, in)));
     }
 }
 
@@ -256,11 +269,11 @@ static void add_mark(struct run *r, const struct tsr_instr *in)
 }
 
 static void add_sized(struct run *r, const char *what, uint64_t bytes, uint8_t type,
-                      uint16_t stream)
+                      const char *stream)
 {
     uint64_t numel = bytes / tsr_dtype_bytes((tsr_dtype)type);
     add(r, json_pack("[s, I, s, s]", what, (json_int_t)numel, tsr_dtype_name((tsr_dtype)type),
-                     stream_name(r, stream)));
+                     stream));
 }
 
 static void add_work(struct run *r, const struct tsr_instr *in)
@@ -269,10 +282,10 @@ static void add_work(struct run *r, const struct tsr_instr *in)
         {"div", "div"}, {"accumulate_sharded_grad", "add"}, {"cat_flat_grad", "cat"}};
     bool hooked = in->origin.hook != TSR_HOOK_NONE;
     if (in->kind == TSR_COPY && hooked)
-        add_sized(r, "cast", in->bytes, in->dtype, in->stream);
+        add_sized(r, "cast", in->bytes, in->dtype, stream_name(r, in->stream));
     for (size_t k = 0; in->kind == TSR_OP && k < 3; k++)
         if (!strcmp(in->work->name, kernels[k][0]) && (hooked || k == 2))
-            add_sized(r, kernels[k][1], in->work->bytes_written, in->dtype, in->stream);
+            add_sized(r, kernels[k][1], in->work->bytes_written, in->dtype, recorded_stream(r, in));
 }
 
 static void add_collective(struct run *r, const struct tsr_instr *in)
@@ -281,7 +294,7 @@ static void add_collective(struct run *r, const struct tsr_instr *in)
                        : in->kind == TSR_REDUCE_SCATTER ? "reduce_scatter"
                                                         : "all_reduce";
     uint16_t stream = is_nccl(r, in->stream) ? r->caller : in->stream;
-    add_sized(r, name, in->bytes, in->dtype, stream);
+    add_sized(r, name, in->bytes, in->dtype, stream_name(r, stream));
     json_array_append_new(json_array_get(r->events, json_array_size(r->events) - 1),
                           json_integer(r->step.tables->comms[in->comm].size));
 }
@@ -292,7 +305,7 @@ static void add_alloc(struct run *r, const struct tsr_instr *in)
     tsr_dtype type = dtype(r, "param") != TSR_DTYPE_NONE ? dtype(r, "param") : TSR_F32;
     if (in->category == TSR_CAT_ALL_GATHER || in->category == TSR_CAT_ALL_GATHER_INPUT ||
         in->category == TSR_CAT_UNSHARDED_PARAM)
-        add_sized(r, "alloc", in->bytes, (uint8_t)type, in->stream);
+        add_sized(r, "alloc", in->bytes, (uint8_t)type, stream_name(r, in->stream));
 }
 
 static void add_event(struct run *r, size_t i)

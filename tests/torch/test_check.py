@@ -27,7 +27,7 @@ BUILT_IN = {"plain": {}, "full": {"checkpoint": "full", "reshard_after_forward":
             "unused": {"api": "ddp", "ddp": {"find_unused": True}, "accumulation": {"steps": 2, "mode": "no_reduce"},
                        "precision": {"param": "none", "reduce": "none"}},
             "static": {"api": "ddp", "ddp": {"static_graph": True}, "accumulation": {"steps": 2}, "precision": {"param": "none", "reduce": "none"}},
-            "older": {"api": "fsdp1"}, "compiled": {"dialect": "compile"}, "moments": {"optimizer": {"state": "bf16"}}}
+            "older": {"api": "fsdp1", "clip": True, "accumulation": {"steps": 2, "mode": "no_reduce"}}, "compiled": {"dialect": "compile"}, "moments": {"optimizer": {"state": "bf16"}}}
 TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replicate", "optimizer": {"variant": "loop"}},
           # Several modules in one call: FSDP2 hooks the first one's inputs and the last one's outputs.
           "pairs": {"wrap": [{"modules": ["blocks.0", "blocks.1"], "group": True},
@@ -36,6 +36,10 @@ TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replic
 DDP = {"plain": {}, "view": {"ddp": {"gradient_as_bucket_view": True}}, "cap": {"ddp": {"bucket_cap_mb": 0.02}}, "sums": {"precision": {"reduce": "f32"}},
        "synced": {"accumulation": {"steps": 2}}, "clipped": {"accumulation": {"steps": 3, "mode": "no_reduce"}, "clip": True},
        "nesterov": {"optimizer": {"name": "sgd", "nesterov": True, "variant": "foreach"}}}
+FSDP1 = {"plain": {}, "kept": {"reshard_after_forward": False}, "hybrid": {"mesh": {"replicate": 2, "shard": 4}},
+         "whole": {"mesh": {"replicate": 8, "shard": 1}}, "root": {"wrap": "root"},
+         "ahead": {"fsdp1": {"forward_prefetch": True, "backward_prefetch": "post"}}, "free": {"fsdp1": {"limit_all_gathers": False}},
+         "summed": {"accumulation": {"steps": 3, "mode": "no_reduce"}, "clip": True}}
 # Options with which DDP clones the model's outputs: the trace is made with the option.
 CLONES = {"find_unused": {"plain": {}, "synced": {"accumulation": {"steps": 2}}, "clipped": {"accumulation": {"steps": 2, "mode": "no_reduce"}, "clip": True}},
           "static_graph": {"plain": {}, "synced": {"accumulation": {"steps": 3}}}}
@@ -82,7 +86,7 @@ class Check(unittest.TestCase):
                               "--experiment", self.path("built-in.yaml"), *options)
 
     def test_written_strategies_take_what_was_predicted(self):
-        for strategy in BUILT_IN.keys() - {"older", "compiled", "moments"}:
+        for strategy in BUILT_IN.keys() - {"compiled", "moments"}:
             with self.subTest(strategy):
                 done = self.built_in(strategy)
                 self.assertEqual((done.returncode, done.stderr), (0, ""), done.stdout)
@@ -140,6 +144,21 @@ class Check(unittest.TestCase):
                 program.run(["compare", self.path("calls.yaml"), "--no-traces", "--only", "once", "--set", "wrap=" + json.dumps(apart)])
         with self.assertRaisesRegex(Refused, "--wrap first\\+blocks.0.up: modules of one call are recomputed apart"):
             tessera.trace(os.path.join(HERE, "models.py") + ":deep", wrap=["first+blocks.0.up"], checkpoint="full")
+
+    def test_fsdp1(self):
+        """Also on ranks whose shards have other original parameters, and with one shard rank."""
+        model = os.path.join(HERE, "models.py") + ":deep"
+        for dtype, checkpoint, strategies in (("none", "none", FSDP1), ("bf16", "none", FSDP1), ("bf16", "full", {"plain": {}})):
+            tessera.trace(model, dtype=dtype, checkpoint=checkpoint).save(self.path("fsdp1.trace"))
+            self.write("fsdp1.yaml", {"model": {"trace": "fsdp1.trace"}, "cluster": "dgx-h100-1", "api": "fsdp1", "wrap": "block",
+                                      "checkpoint": checkpoint, "precision": {"param": dtype, "reduce": "f32" if dtype == "bf16" else dtype},
+                                      "strategies": strategies})
+            self.emit("fsdp1")
+            for strategy in strategies:
+                for world, rank in ((None, 0), (5, 3), (1, 0)) if strategy == "plain" else ((None, 0),):
+                    with self.subTest(f"{dtype} {checkpoint} {strategy} {world}"):
+                        _, found = check.check(self.path("fsdp1", strategy + ".py"), model, world=world, rank=rank, named=self.path("fsdp1.yaml"))
+                        self.assertEqual(found, [])
 
     def test_ddp(self):
         model = os.path.join(HERE, "models.py") + ":deep"
@@ -261,12 +280,12 @@ class Check(unittest.TestCase):
         os.chdir(HERE)
         try:
             with mock.patch.dict(os.environ, XDG_CACHE_HOME=self.path("cache")):
-                row, = tessera.trace("models.py:deep").compare("dgx-h100-1", {"older": {"api": "fsdp1"}})
+                row, = tessera.trace("models.py:deep").compare("dgx-h100-1", {"moments": {"optimizer": {"state": "bf16"}}})
             with mock.patch.object(sys, "stderr", io.StringIO()) as said:
-                self.assertTrue(os.path.isfile(row.write(self.path("older.py"))))
-            self.assertRegex(said.getvalue(), r"note: .*older\.py: written, not checked: strategy older: api: fsdp1 cannot be checked")
-            with self.assertRaisesRegex(Refused, "fsdp1 cannot be checked"):
-                row.write(self.path("older.py"), check=True)
+                self.assertTrue(os.path.isfile(row.write(self.path("moments.py"))))
+            self.assertRegex(said.getvalue(), r"note: .*moments\.py: written, not checked: strategy moments: optimizer.state: bf16 cannot be checked")
+            with self.assertRaisesRegex(Refused, "bf16 cannot be checked"):
+                row.write(self.path("moments.py"), check=True)
         finally:
             os.chdir(here)
 
@@ -278,8 +297,6 @@ class Check(unittest.TestCase):
                                 ((self.path("no.py"), "a.py:b"), "No such file"),
                                 ((strategy, "a.py:b"), "built-in.yaml, which is not here"),
                                 ((strategy, "a.py:b", "--experiment", self.path("built-in.yaml")), "a.py: no such Python file"),
-                                ((self.path("built-in", "older.py"), "a.py:b", "--experiment", self.path("built-in.yaml")),
-                                 "api: fsdp1 cannot be checked (its memory depends on when"),
                                 ((self.path("built-in", "compiled.py"), "a.py:b", "--experiment", self.path("built-in.yaml")),
                                  "dialect: compile cannot be checked (the stand-in device runs no compiled kernels)"),
                                 ((self.path("built-in", "moments.py"), "a.py:b", "--experiment", self.path("built-in.yaml")),

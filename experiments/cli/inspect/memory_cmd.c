@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "engine/tessera.h"
 #include "experiments/cli/args/args.h"
 #include "experiments/cli/args/cmd.h"
 #include "experiments/cli/inspect/memory_figures.h"
@@ -47,6 +48,7 @@ static tsr_status emit(const struct tsr_job *job, uint32_t rank, struct tsr_memo
 {
     TSR_TRY(tsr_build(job, rank, &figures->base, engine));
     figures->engine = *engine;
+    tsr_fsdp1_as_checked(*engine);
     TSR_TRY(tsr_engine_init_params(*engine));
     for (uint32_t i = 0; i < ITERATIONS; i++)
         TSR_TRY(tsr_step_run(*engine, i));

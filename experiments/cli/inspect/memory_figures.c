@@ -32,6 +32,8 @@ static tsr_status begin_phase(struct tsr_memory_figures *f, const struct tsr_ins
                                       .peak_allocated = f->allocated,
                                       .peak_requested = f->requested,
                                       .peak_reserved = f->reserved};
+    if (instr->mark == TSR_MARK_DROPPED)
+        f->allocated -= instr->block_bytes;
     if (instr->mark != TSR_MARK_PHASE || instr->origin.phase == TSR_PHASE_INIT)
         return TSR_OK;
     tsr_memory_figures_end(f);
@@ -67,7 +69,8 @@ static void on_block(struct tsr_memory_figures *f, const struct tsr_instr *instr
 {
     bool alloc = instr->kind == TSR_ALLOC;
     struct tsr_held_segment *segment = alloc ? held(f, instr->segment) : NULL;
-    f->allocated += alloc ? instr->block_bytes : -instr->block_bytes;
+    if (alloc || instr->value == 0)
+        f->allocated += alloc ? instr->block_bytes : -instr->block_bytes;
     f->requested += alloc ? instr->bytes : -instr->bytes;
     raise_phase(f);
     if (segment && !segment->is_known) {

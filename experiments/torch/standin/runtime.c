@@ -1,6 +1,5 @@
-/* The CUDA runtime, as far as PyTorch's libraries call it: kernels and copies do nothing, events
- * are complete when recorded, and the device says that it is an sm_90 part with 132
- * multiprocessors. */
+/* The CUDA runtime, as far as PyTorch's libraries call it: kernels and copies do nothing, and the
+ * device says that it is an sm_90 part with 132 multiprocessors. */
 #include "standin.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -113,31 +112,36 @@ EXPORT int cudaMemcpy(void *to, const void *from, size_t bytes, int kind)
 {
     (void)kind;
     copy(to, from, bytes);
-    return 0;
+    return cudaDeviceSynchronize();
 }
 
 EXPORT int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *stream)
 {
     (void)kind;
-    (void)stream;
     copy(to, from, bytes);
-    return 0;
+    return tessera_standin_work(stream);
 }
 
 EXPORT int cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch,
                              size_t width, size_t height, int kind, void *stream)
 {
     (void)kind;
-    (void)stream;
     for (size_t i = 0; i < height; i++)
         copy((char *)to + i * to_pitch, (const char *)from + i * from_pitch, width);
-    return 0;
+    return tessera_standin_work(stream);
+}
+
+EXPORT int cudaMemsetAsync(void *to, int value, size_t bytes, void *stream)
+{
+    (void)to;
+    (void)value;
+    (void)bytes;
+    return tessera_standin_work(stream);
 }
 
 NOTHING(cudaMemcpyPeerAsync)
 NOTHING(cudaMemcpyToSymbol)
 NOTHING(cudaMemset)
-NOTHING(cudaMemsetAsync)
 
 EXPORT int cudaGetSymbolAddress(void **address, const void *symbol)
 {
@@ -185,7 +189,6 @@ EXPORT const char *cudaGetErrorName(int error)
 NOTHING(cudaSetDevice)
 NOTHING(cudaGetLastError)
 NOTHING(cudaPeekAtLastError)
-NOTHING(cudaDeviceSynchronize)
 NOTHING(cudaDeviceEnablePeerAccess)
 
 EXPORT int cudaDeviceCanAccessPeer(int *can, int device, int peer)
@@ -249,15 +252,12 @@ EXPORT int cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void
 
 NOTHING(cudaFuncSetAttribute)
 
-/* Streams, events, launches. */
+/* Streams and events (their order: order.c), launches. */
 
 NEW_HANDLE(cudaStreamCreateWithPriority)
 NEW_HANDLE(cudaStreamCreateWithFlags)
 NEW_HANDLE(cudaStreamCreate)
 NOTHING(cudaStreamDestroy)
-NOTHING(cudaStreamQuery)
-NOTHING(cudaStreamSynchronize)
-NOTHING(cudaStreamWaitEvent)
 
 EXPORT int cudaStreamGetPriority(void *stream, int *priority)
 {
@@ -303,10 +303,6 @@ NOTHING(cudaThreadExchangeStreamCaptureMode)
 NEW_HANDLE(cudaEventCreate)
 NEW_HANDLE(cudaEventCreateWithFlags)
 NOTHING(cudaEventDestroy)
-NOTHING(cudaEventQuery)
-NOTHING(cudaEventRecord)
-NOTHING(cudaEventRecordWithFlags)
-NOTHING(cudaEventSynchronize)
 
 EXPORT int cudaEventElapsedTime(float *milliseconds, void *from, void *to)
 {
@@ -321,10 +317,39 @@ EXPORT int cudaEventElapsedTime_v2(float *milliseconds, void *from, void *to)
     return cudaEventElapsedTime(milliseconds, from, to);
 }
 
-NOTHING(cudaLaunchKernel)
-NOTHING(cudaLaunchKernelExC)
-NOTHING(cudaLaunchCooperativeKernel)
-NOTHING(__cudaLaunchKernel)
+EXPORT int cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
+                            size_t shared, void *stream)
+{
+    (void)kernel;
+    (void)grid;
+    (void)block;
+    (void)arguments;
+    (void)shared;
+    return tessera_standin_work(stream);
+}
+
+EXPORT int cudaLaunchCooperativeKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
+                                       size_t shared, void *stream)
+{
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+
+EXPORT int __cudaLaunchKernel(const void *kernel, dim3 grid, dim3 block, void **arguments,
+                              size_t shared, void *stream)
+{
+    return cudaLaunchKernel(kernel, grid, block, arguments, shared, stream);
+}
+
+typedef struct {
+    dim3 grid, block;
+    size_t shared;
+    void *stream; /* attributes follow, which nothing reads */
+} launch;
+
+EXPORT int cudaLaunchKernelExC(const launch *l, const void *kernel, void **arguments)
+{
+    return cudaLaunchKernel(kernel, l->grid, l->block, arguments, l->shared, l->stream);
+}
 
 EXPORT int __cudaGetKernel(const void **kernel, const void *function)
 {

@@ -53,4 +53,10 @@ void standin_read(void *to, size_t bytes);
 EXPORT size_t tessera_standin_copied(const void *address, void *to, size_t room);
 void standin_written(const void *address, const void *from, size_t bytes);
 
+/* From this call on the device is as far behind the host as it can be (order.c); before it, never.
+ */
+EXPORT void tessera_standin_order(void);
+EXPORT int tessera_standin_work(const void *stream); /* the stream was given a piece of work */
+EXPORT int cudaDeviceSynchronize(void);
+
 #endif

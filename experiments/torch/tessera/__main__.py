@@ -55,7 +55,7 @@ def options():
     add.add_argument("-t", "--timeline", metavar="FILE")
     add.add_argument("--from-trace", action="store_true",
                      help="trace the model as `trace` does; with what the scenario wraps only where that trace refuses")
-    add = commands.add_parser("check", help="run written code with the real FSDP2 or DDP, compare its memory")
+    add = commands.add_parser("check", help="run written code with the real FSDP2, FSDP1 or DDP, compare its memory")
     add.add_argument("strategy", metavar="STRATEGY.py")
     add.add_argument("target", metavar="FILE.py:FUNCTION")
     add.add_argument("--experiment", metavar="FILE", help="what it was written from (default: the name in "

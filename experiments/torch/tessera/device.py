@@ -17,11 +17,18 @@ class Device:
         self._copied = library.tessera_standin_copied
         self._copied.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
         self._copied.restype = ctypes.c_size_t
+        self._work = library.tessera_standin_work
+        self._work.argtypes = [ctypes.c_void_p]
+        self.lag = library.tessera_standin_order   # from now on it is as far behind the host as it can be
         self._unanswered.restype = self._waiting.restype = ctypes.c_size_t
 
     def answer(self, value):
         """The next read by the host gives these bytes."""
         self._answer(value, len(value))
+
+    def work(self):
+        """The current stream is given a piece of work that no kernel stands for."""
+        self._work(torch.cuda.current_stream().cuda_stream)
 
     def unanswered(self):
         """Reads so far that nobody had an answer for: they gave zeros."""

@@ -114,7 +114,7 @@ def put_checkpoints(model, tables, chosen, kind):
     return instances
 
 
-def materialise(model, param_dtype):
+def materialise(model, param_dtype, device="cuda"):
     """Parameters (each once, in the dtype they are computed in) and buffers on the device, no values."""
     new = {}
     for module in model.modules():
@@ -123,9 +123,9 @@ def materialise(model, param_dtype):
                 continue
             if id(p) not in new:
                 dtype = param_dtype if param_dtype and p.is_floating_point() else p.dtype
-                data = torch.empty_like(p, device="cuda", dtype=dtype)
+                data = torch.empty_like(p, device=device, dtype=dtype)
                 new[id(p)] = p, nn.Parameter(data, requires_grad=p.requires_grad)
             module._parameters[attr] = new[id(p)][1]
         for attr, b in module._buffers.items():
             if b is not None:
-                module._buffers[attr] = torch.empty_like(b, device="cuda")
+                module._buffers[attr] = torch.empty_like(b, device=device)

@@ -1,6 +1,7 @@
-"""Training steps with the real FSDP2 or DDP on the stand-in device and a fake process group: what the caching
+"""Training steps with the real FSDP2, FSDP1 or DDP on the stand-in device and a fake process group: what the caching
 allocator holds, phase by phase. The truth that predictions are checked against."""
 
+import collections
 import contextlib
 import functools
 import gc
@@ -9,7 +10,7 @@ import inspect
 import torch
 import torch.distributed as dist
 import torch._dynamo  # as in a trace: imported inside a forward it would keep tensors alive
-from torch.distributed.fsdp import FSDPModule
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from . import device, passes, source, tracer
@@ -131,13 +132,37 @@ class Alone(dist.ProcessGroup):
         return Done(outputs)
 
 
-def join(api, rank, world):
+def join(api, rank, world, there):
     if api != "ddp":
         dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=world)
+    if api == "fsdp1":
+        wires = collections.defaultdict(torch.cuda.Stream)
+        for name in ("all_gather_into_tensor", "reduce_scatter_tensor", "all_reduce"):
+            setattr(dist, name, with_work(getattr(dist, name), there, wires))
+    if api != "ddp":
         return
     dist.Backend.register_backend("alone", lambda store, rank, size, timeout: Alone(rank, size), devices=["cpu", "cuda"])
     dist.init_process_group("alone", store=FakeStore(), rank=rank, world_size=world)
     torch._C._distributed_c10d._register_process_group("alone", dist.group.WORLD)   # a mesh looks it up by name
+
+
+def with_work(collective, there, wires):
+    """In place of a collective that FSDP1 waits for, a piece of work: NCCL runs those of a communicator in the order of
+    issue, whatever streams they are for. `wires`: a stream of each group, which has that order."""
+    @functools.wraps(collective)
+    def run_one(*arguments, **options):
+        wire = wires[options.get("group", arguments[-1])]
+        wire.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(wire):
+            there.work()
+        torch.cuda.current_stream().wait_stream(wire)
+    return run_one
+
+
+def flattened(job, strategy, mesh):
+    """The model as FullyShardedDataParallel leaves it: wrapped on the host, so that shards are all that comes to the device."""
+    materialise(job.model, None, "cpu")
+    return strategy.apply(job.model, mesh).cuda()
 
 
 def copied(job, strategy, mesh, answer):
@@ -198,11 +223,13 @@ def run(job, strategy, recipe, reads=()):
     def answer(*_):
         for value in reads:
             Alone.there.answer(value)
-    join(recipe.get("api"), recipe["rank"], recipe["world"])
+    join(recipe.get("api"), recipe["rank"], recipe["world"], Alone.there)
     mesh = mesh_of(strategy, recipe["world"], recipe.get("world_given"))
     is_ddp = recipe.get("api") == "ddp"
     if is_ddp:
         model = copied(job, strategy, mesh, answer)
+    elif recipe.get("api") == "fsdp1":
+        model = flattened(job, strategy, mesh)
     else:
         model = sharded(job, strategy, mesh, recipe.get("offload"))
     optimizer = make_optimizer(recipe["optimizer"], [p for p in model.parameters() if p.requires_grad],
@@ -210,6 +237,8 @@ def run(job, strategy, recipe, reads=()):
     phases = Phases()
     gc.collect()
     gc.disable()
+    if recipe.get("api") == "fsdp1":
+        Alone.there.lag()
     for i in range(recipe.get("iterations", 2)):
         iteration(i, phases, job, model, strategy, optimizer, recipe, (lambda: None) if is_ddp else answer)
     phases.begin(None, None)
@@ -235,11 +264,15 @@ def iteration(i, phases, job, model, strategy, optimizer, recipe, before):
             strategy.before_micro_batch(model, k == n - 1)
         before()
         part = strategy.micro_batch(model, k == n - 1) if hasattr(strategy, "micro_batch") else contextlib.nullcontext()
+        phases.begin(i, f"forward{k if n > 1 else ''}")   # no_sync() of FSDP1 does what the first forward does
         with part:
             micro_batch(i, str(k) if n > 1 else "", phases, job, model, data[k], cast)
     if recipe.get("clip"):
         phases.begin(i, "clip")
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
+        if isinstance(model, FullyShardedDataParallel):
+            model.clip_grad_norm_(1.0)
+        else:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, foreach=True)
     phases.begin(i, "optimizer")
     if optimizer:
         optimizer.step()
@@ -248,7 +281,6 @@ def iteration(i, phases, job, model, strategy, optimizer, recipe, before):
 
 
 def micro_batch(i, tail, phases, job, model, data, cast):
-    phases.begin(i, "forward" + tail)
     with cast():
         output = job.forward(model, data)
     phases.begin(i, "loss" + tail)

@@ -8,6 +8,7 @@ import sys
 from collections import namedtuple
 
 import torch
+from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.utils._pytree import tree_map
 
 from . import model, pitfalls
@@ -177,7 +178,7 @@ def refuse_split(tables, groups, recomputed):
 def to_device(x):
     if not isinstance(x, torch.Tensor):
         return x
-    return x.to("cuda") if x.device.type == "cpu" else torch.empty_like(x, device="cuda")
+    return x.to("cuda", non_blocking=True) if x.device.type == "cpu" else torch.empty_like(x, device="cuda")
 
 
 def call(module, batch):
@@ -190,8 +191,8 @@ def call(module, batch):
 
 
 def taken(module):
-    """Parameters of a model's forward; DistributedDataParallel's own takes anything."""
-    inner = module.module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else module
+    """Parameters of a model's forward; that of the class around it in DDP and FSDP1 takes anything."""
+    inner = module.module if isinstance(module, (torch.nn.parallel.DistributedDataParallel, FullyShardedDataParallel)) else module
     return inspect.signature(inner.forward).parameters
 
 
