@@ -545,6 +545,28 @@ def pair():
         lambda output, batch: F.cross_entropy(output.float(), batch[1])
 
 
+class Masked(nn.Module):
+    """Takes a mask where a batch of (input, label) has the label."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(WIDTH, 10)
+
+    def forward(self, x, mask=None):
+        return self.head(x if mask is None else x * mask)
+
+
+def pair_beside_mask():
+    return Masked(), *pair()[1:]
+
+
+def masked():
+    """The model computes its loss: nothing of the batch is a label."""
+    model, batch = Masked(), (torch.empty(8, WIDTH), torch.empty(8, WIDTH))
+    model.register_forward_hook(lambda module, args, output: {"loss": output.mean()})
+    return model, batch, None
+
+
 def low_precision():
     model, batch, measure = net("ok")
     return model.to(torch.bfloat16), batch, measure

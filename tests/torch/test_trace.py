@@ -144,6 +144,12 @@ class Batches(unittest.TestCase):
         self.assertEqual([i[1:] for i in trace("pair").content["variants"][0]["inputs"]],
                          [[[8, 64], "float32"], [[8], "int64"]])
 
+    def test_a_label_is_not_given_to_an_argument_with_a_default(self):
+        def products(name):
+            return [op for op in trace(name).content["ops"] if op[0].startswith("aten.mul")]
+        self.assertEqual(products("pair_beside_mask"), [])
+        self.assertNotEqual(products("masked"), [])
+
 
 class Blocks(unittest.TestCase):
     def test_lists_inside_lists_are_gone_through(self):

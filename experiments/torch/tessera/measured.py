@@ -94,7 +94,7 @@ def profiled(target, dtype, batch, seq, device, steps, profile):
 
     def step():
         with torch.autocast(device, dtype=autocast, enabled=autocast is not None):
-            result = (loss or source.own_loss)(source.call(model, batch), batch)
+            result = (loss or source.own_loss)(source.call(model, batch, has_label=loss is not None), batch)
         result.backward()
         model.zero_grad()
 

@@ -184,7 +184,7 @@ def run(source, choice, instrumented, hooked=None, answers=(), number=0):
               "history": history, "held": held, "reads": [], "routed": False, "running": [], **facts}
     if instrumented:
         result |= {"casts": sorted([i, *what] for i, what in hooks.casts.items()), "reads": mode.reads,
-                   "routed": mode.routed, "running": running.changes, "notes": sorted(hooks.notes),
+                   "routed": mode.routed, "running": running.changes, "notes": sorted({*hooks.notes, *job.notes}),
                    "drew": sorted(running.drew), "loaded": loaded,
                    "cannot": {**hooks.watch.found, **ties(source, job), **pitfalls.without_forward(tables)}}
     return result

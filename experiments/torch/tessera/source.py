@@ -1,6 +1,7 @@
 """Where a model comes from: a function of a person's file, or a recorded scenario."""
 
 import contextlib
+import functools
 import importlib.util
 import inspect
 import os
@@ -16,8 +17,8 @@ from .errors import Refused
 
 Choice = namedtuple("Choice", "batch seq checkpoint")  # one variant of a trace; None: as the file says
 # `hooked`: modules at which FSDP2 is played; `kept`: those that must be, `blocks` the repeated ones; `groups`: lists of modules of one call;
-# batch() makes a micro-batch on the device.
-Job = namedtuple("Job", "model tables hooked kept blocks checkpointed batch forward loss groups", defaults=((),))
+# batch() makes a micro-batch on the device; `notes`: what a person should know of it.
+Job = namedtuple("Job", "model tables hooked kept blocks checkpointed batch forward loss groups notes", defaults=((), ()))
 
 
 def leave_forks_usable():
@@ -121,7 +122,8 @@ class UserFile(Source):
         recomputed = model.checkpointed(choice.checkpoint, blocks)
         refuse_split(tables, groups, recomputed)
         return Job(built, tables, [0, *wrapped] if self.wrap else hooked(tables, blocks), [0, *wrapped], blocks,
-                   recomputed, batch=lambda: tree_map(to_device, batch), forward=call, loss=loss or own_loss, groups=groups)
+                   recomputed, batch=lambda: tree_map(to_device, batch), loss=loss or own_loss, groups=groups,
+                   forward=functools.partial(call, has_label=loss is not None), notes=label_notes(built, batch, loss))
 
     def made(self, choice, places):
         """What the function returns, made at the first of `places` (contexts) where it can be."""
@@ -181,13 +183,30 @@ def to_device(x):
     return x.to("cuda", non_blocking=True) if x.device.type == "cpu" else torch.empty_like(x, device="cuda")
 
 
-def call(module, batch):
-    """The model's forward with what it takes of the batch."""
+def call(module, batch, has_label=False):
+    """The model's forward with what it takes of the batch. The last part of a tuple that has a label is the loss function's,
+    where forward can do without it."""
     if isinstance(batch, dict):
         known = taken(module)
         everything = any(p.kind is p.VAR_KEYWORD for p in known.values())
         return module(**{k: v for k, v in batch.items() if everything or k in known})
-    return module(*batch[:places(module)]) if isinstance(batch, (tuple, list)) else module(batch)
+    if isinstance(batch, (tuple, list)):
+        return module(*batch[:-1 if has_label and leaves_label(module, batch) else places(module)])
+    return module(batch)
+
+
+def leaves_label(module, batch):
+    """Whether a tuple's last part would be given to an argument of forward that has a default."""
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    needed = sum(p.kind in positional and p.default is inspect.Parameter.empty for p in taken(module).values())
+    return len(batch) > max(needed, 1) and len(batch[:places(module)]) == len(batch)
+
+
+def label_notes(module, batch, loss):
+    if loss is None or not isinstance(batch, (tuple, list)) or not leaves_label(module, batch):
+        return ()
+    return ("the last part of the batch is taken for the label, and only the loss function gets it; a batch that is a dictionary "
+            "says by name what forward gets",)
 
 
 def taken(module):
