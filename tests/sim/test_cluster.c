@@ -207,8 +207,8 @@ static void bad_files_give_one_line(void **state)
     rmdir(dir);
 }
 
-/* A family gives the traits; a device file changes some of them. A card of a family that nobody
- * knows has none of what only some cards have. */
+/* A family gives the traits; a device file changes some of them. A card of a family that is not
+ * known has none of what only some cards have. */
 static void a_file_says_the_traits_of_its_card(void **state)
 {
     static const char own[] = "\"sm_count\":132,\"traits\":{\"links\":6,\"has_flash3\":false,"

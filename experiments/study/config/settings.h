@@ -221,7 +221,7 @@ enum tsr_export {
 };
 enum { TSR_N_EXPORT_FORMATS = 3 }; /* torch, torchtitan, accelerate (code/code.h) */
 
-/* The same for some values of a key. A list of them ends with the first whose value is NULL. */
+/* What becomes of some values of a key. A list ends with the first whose value is NULL. */
 struct tsr_key_export {
     const char *value;                     /* as tsr_key_format() has it; NULL: any other */
     uint8_t becomes[TSR_N_EXPORT_FORMATS]; /* enum tsr_export */
