@@ -366,6 +366,38 @@ static void test_launch_queue(void **state)
 
 /* ---- parameters that are not used ------------------------------------------------------------ */
 
+/* Blocks of the first forward that are freed as soon as they are there. */
+static size_t n_touched(tsr_dtype param)
+{
+    struct recording r;
+    const struct options o = {.param = param};
+    size_t n = 0;
+    make(&r, &o);
+    ok(wrap_all(&r, &o));
+    ok(tsr_step_configure(r.e, &(struct tsr_step_config){.batch = 8, .seq = 64, .n_micro = 1}));
+    ok(tsr_engine_init_params(r.e));
+    tsr_program_fini(&r.step);
+    tsr_program_init(&r.step, tsr_engine_tables(r.e));
+    r.recorder.into = &r.step;
+    ok(tsr_step_run(r.e, 0));
+    for (size_t i = 0; i + 1 < r.step.n_instrs; i++) {
+        const struct tsr_instr *a = &r.step.instrs[i], *b = a + 1;
+        n += a->kind == TSR_ALLOC && a->category == TSR_CAT_TEMP && b->kind == TSR_FREE &&
+             b->buffer == a->buffer;
+    }
+    recording_end(&r);
+    return n;
+}
+
+/* F10a: a flat parameter takes the memory of its gathers and gives it back; with a cast that of the
+ * cast shard and of gathers in full precision, too. */
+static void test_lazy_init_leaves_segments(void **state)
+{
+    (void)state;
+    assert_int_equal(n_touched(TSR_DTYPE_NONE), BLOCKS + 1);
+    assert_int_equal(n_touched(TSR_BF16), 3 * (BLOCKS + 1));
+}
+
 static void test_unused_module(void **state)
 {
     (void)state;
@@ -426,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_limiter_bounds_memory),
         cmocka_unit_test(test_full_device),
         cmocka_unit_test(test_launch_queue),
+        cmocka_unit_test(test_lazy_init_leaves_segments),
         cmocka_unit_test(test_unused_module),
         cmocka_unit_test(test_unused_parameters),
         cmocka_unit_test(test_evaluation),

@@ -154,7 +154,7 @@ struct atom {
 };
 
 struct life {
-    bool live;
+    bool live, dropped; /* dropped: freed, and waits for its last use (TSR_MARK_DROPPED) */
     uint8_t space;
     uint16_t stream;
     uint32_t segment;
@@ -499,15 +499,15 @@ static void on_free(struct walk *w, size_t i)
     }
 }
 
-/* Buffers that are there, and were not used in the iteration that has just ended. A leak makes them
- * more. */
+/* Buffers that are there, were not used in the iteration that has just ended, and are not about to
+ * go. A leak makes them more. */
 static size_t count_idle(const struct walk *w)
 {
     size_t n = 0;
     for (size_t i = 0; i < w->m->n_lives; i++) {
         const struct life *l = &w->m->lives[i];
         size_t last = l->n_uses ? (size_t)l->uses[l->n_uses - 1] : 0;
-        n += l->live && last < w->begins[w->iterations];
+        n += l->live && !l->dropped && last < w->begins[w->iterations];
     }
     return n;
 }
@@ -520,6 +520,8 @@ static void visit(struct walk *w, size_t i)
             w->idle = count_idle(w);
         w->begins[++w->iterations] = i;
     }
+    if (v->kind == TSR_MARK && v->mark == TSR_MARK_DROPPED && v->buffer < w->m->n_lives)
+        w->m->lives[v->buffer].dropped = true;
     if (v->kind == TSR_GROUP_BEGIN || v->kind == TSR_GROUP_END)
         w->in_launch = v->kind == TSR_GROUP_BEGIN;
     if (w->in_launch && is_on_stream(v->kind) && !is_call(v->kind))
