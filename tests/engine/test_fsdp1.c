@@ -364,7 +364,7 @@ static void test_launch_queue(void **state)
     recording_end(&r);
 }
 
-/* ---- parameters that are not used ------------------------------------------------------------ */
+/* ---- lazy initialisation --------------------------------------------------------------------- */
 
 /* Blocks of the first forward that are freed as soon as they are there. */
 static size_t n_touched(tsr_dtype param)
@@ -397,6 +397,8 @@ static void test_lazy_init_leaves_segments(void **state)
     assert_int_equal(n_touched(TSR_DTYPE_NONE), BLOCKS + 1);
     assert_int_equal(n_touched(TSR_BF16), 3 * (BLOCKS + 1));
 }
+
+/* ---- parameters that are not used ------------------------------------------------------------ */
 
 static void test_unused_module(void **state)
 {
