@@ -57,6 +57,14 @@ static tsr_status read_host(const struct tsr__doc *doc, struct tsr_host_times *h
     return TSR_OK;
 }
 
+static tsr_status read_traits(const struct tsr__doc *doc, struct tsr_gpu *gpu)
+{
+    const char *capability = json_string_value(tsr__doc_find(doc, "compute_capability"));
+    gpu->traits = tsr_gpu_traits_of(gpu->architecture);
+    gpu->traits.has_multicast |= capability && strtod(capability, NULL) >= MULTICAST_CAPABILITY;
+    return tsr__gpu_traits_read(doc, &gpu->traits);
+}
+
 static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
 {
     uint64_t sms;
@@ -69,10 +77,7 @@ static tsr_status read_facts(const struct tsr__doc *doc, struct tsr_gpu *gpu)
                             sizeof gpu->architecture));
     TSR_TRY(tsr__doc_count(doc, "sm_count", TSR__NULLABLE, MAX_SMS, &sms));
     gpu->sm_count = (uint32_t)sms;
-    const char *capability = json_string_value(tsr__doc_find(doc, "compute_capability"));
-    gpu->traits = tsr_gpu_traits_of(gpu->architecture);
-    gpu->traits.has_multicast |= capability && strtod(capability, NULL) >= MULTICAST_CAPABILITY;
-    TSR_TRY(tsr__gpu_traits_read(doc, &gpu->traits));
+    TSR_TRY(read_traits(doc, gpu));
     TSR_TRY(tsr__doc_number(doc, "compute_clock_hz", TSR__OPTIONAL, 1e6, 1e11, &gpu->clock_hz));
     TSR_TRY(tsr__doc_count(doc, "memory.visible_bytes", TSR__NULLABLE, UINT64_C(1) << 50,
                            &gpu->visible_bytes));

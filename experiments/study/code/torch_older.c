@@ -102,22 +102,31 @@ static size_t same_strategy(const struct tsr_code_job *c, size_t i, size_t n)
     return j;
 }
 
+/* Every module of the calls [i, j): FSDP1 wraps them one by one. `out` has room for all. */
+static void modules_of(const struct tsr_wrapping *w, size_t i, size_t j, struct tsr_modules *out)
+{
+    out->n = 0;
+    for (size_t k = i; k < j; k++)
+        for (size_t m = 0; m < w->calls[k].modules.n; m++)
+            out->items[out->n++] = w->calls[k].modules.items[m];
+}
+
 void tsr__code_put_fsdp1(const struct tsr_code_job *c, struct tsr_code_text *to)
 {
     const struct tsr_wrapping *w = &c->wrapping;
     struct tsr_module *root = tsr_module_root(c->engine);
-    size_t n = w->n_calls;
+    size_t n = w->n_calls, room = 1;
     bool wraps_root = n && w->calls[n - 1].modules.items[0] == root;
-    struct tsr_modules modules = {calloc(n + 1, sizeof *modules.items), 0};
+    for (size_t i = 0; i < n; i++)
+        room += w->calls[i].modules.n;
+    struct tsr_modules modules = {calloc(room, sizeof *modules.items), 0};
     to->failed |= !modules.items;
     put_fsdp1_options(c, to);
     n -= wraps_root;
     for (size_t i = 0, j = 0; modules.items && i < n; i = j) {
         char options[96];
         j = same_strategy(c, i, n);
-        modules.n = j - i;
-        for (size_t k = i; k < j; k++)
-            modules.items[k - i] = w->calls[k].modules.items[0];
+        modules_of(w, i, j, &modules);
         snprintf(options, sizeof options, ", sharding_strategy=ShardingStrategy.%s",
                  fsdp1_strategy(c, i));
         tsr__code_put_replaced(c, &modules, "shard", options, to);
