@@ -127,7 +127,7 @@ static void arguments(const uint8_t *data, size_t n)
         list[n_commands++] = c;
     for (const struct tsr_command *c = tsr_more_commands; c->run; c++)
         list[n_commands++] = c;
-    const struct tsr_command *command = list[n ? data[0] % n_commands : 0];
+    const struct tsr_command *command = list[n && n_commands ? data[0] % n_commands : 0];
     argv[0] = text + n; /* "" */
     for (char *at = n ? text + 1 : text; *at && argc < MOST;) {
         size_t length = strcspn(at, "\n");
