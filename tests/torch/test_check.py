@@ -38,7 +38,7 @@ DDP = {"plain": {}, "view": {"ddp": {"gradient_as_bucket_view": True}}, "cap": {
        "synced": {"accumulation": {"steps": 2}}, "clipped": {"accumulation": {"steps": 3, "mode": "no_reduce"}, "clip": True},
        "nesterov": {"optimizer": {"name": "sgd", "nesterov": True, "variant": "foreach"}}}
 FSDP1 = {"plain": {}, "kept": {"reshard_after_forward": False}, "hybrid": {"mesh": {"replicate": 2, "shard": 4}},
-         "whole": {"mesh": {"replicate": 8, "shard": 1}}, "root": {"wrap": "root"},
+         "whole": {"mesh": {"replicate": 8, "shard": 1}, "clip": True}, "root": {"wrap": "root"},
          "ahead": {"fsdp1": {"forward_prefetch": True, "backward_prefetch": "post"}}, "free": {"fsdp1": {"limit_all_gathers": False}},
          "summed": {"accumulation": {"steps": 3, "mode": "no_reduce"}, "clip": True}}
 # Options with which DDP clones the model's outputs: the trace is made with the option.

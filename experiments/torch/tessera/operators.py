@@ -198,11 +198,19 @@ def changes(name, args, kwargs):
     return {"read": part + others, "written": part}
 
 
+def dense(tensor):
+    """The tensor as if it lay in one piece: the choice of a backend copies what does not, and that copy would be an allocation of
+    the run."""
+    return tensor.as_strided(tensor.shape, torch.empty(tensor.shape, device="meta").stride(), tensor.storage_offset())
+
+
 def adds_bias(func, args, kwargs):
     bias = argument(func, args, kwargs, "bias")
     if bias is None or not bias.is_cuda or func.overloadpacket.__name__ != "convolution":
         return False
-    return torch._C._select_conv_backend(*args, *kwargs.values(), bias_sizes=list(bias.shape)) in ADDS_BIAS
+    if any(x.untyped_storage().nbytes() < (x.storage_offset() + x.numel()) * x.element_size() for x in args[:2]):
+        return False   # it repeats its values
+    return torch._C._select_conv_backend(dense(args[0]), dense(args[1]), *args[2:], *kwargs.values(), bias_sizes=list(bias.shape)) in ADDS_BIAS
 
 
 def convolution_gradients(own, args, output):
