@@ -29,6 +29,7 @@ static void wait_for_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i)
     f->grad_events[i] = 0;
 }
 
+/* As autograd's input buffers do, when a gradient is there; a later one covers those before it. */
 static void record_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i)
 {
     struct tsr_instr record = {
@@ -40,7 +41,6 @@ static void record_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i)
 static void add_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i, struct tsr_tensor *more)
 {
     struct tsr_tensor **slot = &f->grads[i];
-    record_grad(e, f, i);
     if (!*slot) {
         *slot = tsr_retain(more);
         return;
@@ -63,6 +63,11 @@ static void add_grad(struct tsr_engine *e, struct tsr_flat *f, size_t i, struct 
     e->stream = current;
 }
 
+static void grad_arrived(struct tsr_engine *e, const struct tsr_node *node)
+{
+    record_grad(e, node->ptr, node->a[0]);
+}
+
 static void view_backward(struct tsr_engine *e, struct tsr_node *node, struct tsr_tensor **grad_out,
                           struct tsr_tensor **grad_in)
 {
@@ -77,6 +82,7 @@ void tsr__fsdp1_view_grad(struct tsr_engine *e, struct tsr_param *p, struct tsr_
     size_t i = 0;
     while (f->params[i] != p)
         i++;
+    record_grad(e, f, i);
     add_grad(e, f, i, grad);
 }
 
@@ -219,6 +225,7 @@ static void connect(struct tsr_engine *e, struct tsr_flat *f, size_t i)
         return;
     node->ptr = f;
     node->is_view = true;
+    node->arrived = grad_arrived;
     node->a[0] = i;
     tsr__node_release(e, view->grad_fn);
     view->grad_fn = NULL;

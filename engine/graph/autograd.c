@@ -212,8 +212,11 @@ static void run_node(struct tsr_engine *e, struct tsr_node *node)
             tsr_release(e, grad_in[i]);
             continue;
         }
-        if (grad_in[i])
+        if (grad_in[i]) {
             buffer_add(e, to, node->edges[i].output, grad_in[i]);
+            if (to->arrived && tsr__ok(e))
+                to->arrived(e, to);
+        }
         if (--to->deps > 0)
             continue;
         if (to->seq == UINT64_MAX) { /* a leaf runs before anything else */

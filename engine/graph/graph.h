@@ -109,9 +109,12 @@ struct tsr_node {
     struct tsr_node_hook *hooks;
     uint32_t deps, mark; /* of the backward pass `mark` */
     uint32_t module;
-    bool recompute;           /* made while recomputing */
-    bool takes_none;          /* its backward runs without any gradient, too */
-    bool is_view;             /* of a parameter: the gradient that it gets is the parameter's */
+    bool recompute;  /* made while recomputing */
+    bool takes_none; /* its backward runs without any gradient, too */
+    bool is_view;    /* of a parameter: the gradient that it gets is the parameter's */
+    /* A gradient has arrived, on the stream of the node that made it. NULL: the same stream runs
+     * both. */
+    void (*arrived)(struct tsr_engine *e, const struct tsr_node *node);
     struct tsr_tensor *w[2];  /* parameters that it reads (borrowed: their handles outlive nodes) */
     uint64_t a[TSR_MAX_DIMS]; /* sizes that the backward needs */
     double number;            /* a constant factor, an epsilon */
