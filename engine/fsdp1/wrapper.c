@@ -40,7 +40,7 @@ static void forward_begin(struct tsr_engine *e, struct tsr_wrapper *w)
     tsr__fsdp1_reset_grads(e, (struct tsr_fsdp1 *)w);
 }
 
-/* That of the views (F20). */
+/* Gradients of a flat parameter are summed on the stream of the views (F20). */
 static uint16_t grad_stream(const struct tsr_engine *e, const struct tsr_wrapper *w,
                             const struct tsr_param *p)
 {

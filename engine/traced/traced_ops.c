@@ -112,7 +112,7 @@ static const char pointwise[] =
     "smooth_l1_loss huber_loss binary_cross_entropy binary_cross_entropy_with_logits "
     "grid_sampler_2d grid_sampler_3d complex view_as_complex _conj polar lift_fresh detach "
     "resize ";
-/* The same in one kernel for several sizes, lists or dimensions: beginnings of names. */
+/* Beginnings of names: one kernel serves several sizes, lists or dimensions. */
 static const char *const families[] = {
     "_foreach_", "upsample_",      "_upsample_",      "avg_pool",     "max_pool", "_adaptive_",
     "adaptive_", "reflection_pad", "replication_pad", "_thnn_fused_", NULL};

@@ -309,15 +309,11 @@ const struct tsr_command tsr_commands[] = {
          .options = TSR_OPT_SET | TSR_OPT_PRINT_CONFIG | TSR_OPT_STRATEGY,
          .formats = "",
          .text =
-         "Emits the programs of every rank (in worlds of more than 64: one of each class) for the\n"
-         "initialisation, three iterations and the other phases of the file, and checks them: accesses\n"
-         "that nothing orders, memory given back or used too early, reads of what nobody wrote, leaks,\n"
+         TSR_HELP_CHECK
          "collectives that differ between ranks, deadlocks. engine/check/CHECKER.md has the rules, and\n"
          "what mutated programs showed.\n"
          "\n"
-         "Exit status: 0 nothing found, 4 a defect (one line on stderr, all of them on stdout), 2 a\n"
-         "mistake in the file or the options.\n"
-         "\n"
+         TSR_HELP_CHECK_STATUS
          "Examples\n"
          "  tessera check experiments/flagship/dgx-h100-8.yaml\n"
          "  tessera check FILE --strategy fsdp --set accumulation.steps=4"}},

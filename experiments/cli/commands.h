@@ -22,6 +22,18 @@ struct tsr_command {
     struct tsr_usage usage;
 };
 
+/* The help of `check`, which more.h may give other files. */
+#define TSR_HELP_CHECK                                                                          \
+    "Emits the programs of every rank (in worlds of more than 64: one of each class) for the\n" \
+    "initialisation, three iterations and the other phases of the file, and checks them: "      \
+    "accesses\n"                                                                                \
+    "that nothing orders, memory given back or used too early, reads of what nobody wrote, "    \
+    "leaks,\n"
+#define TSR_HELP_CHECK_STATUS                                                                     \
+    "Exit status: 0 nothing found, 4 a defect (one line on stderr, all of them on stdout), 2 a\n" \
+    "mistake in the file or the options.\n"                                                       \
+    "\n"
+
 /* The last one has no `run`. */
 extern const struct tsr_command tsr_commands[];
 

@@ -57,9 +57,9 @@ holds limiter-t5 'all(t[c] / t[c.replace("free", "limited")] > 1.01 for c in t i
     "world=16@batch=7", "world=16@batch=8", "world=32@batch=7", "world=32@batch=8"))' \
     allocator.limit=none
 
-# DeepViT-8B has room: the limiter saves memory that nobody needs, and loses time (less than is known).
+# DeepViT-8B has room: the limiter saves memory that is not needed, a third or more, and loses time (less than is known).
 holds limiter-deepvit 'all(0.94 < t[f] / t[f.replace("free", "limited")] < 1 and
-    m[f.replace("free", "limited")] < 0.6 * m[f] for f in t if f.startswith("free"))'
+    m[f.replace("free", "limited")] < 2 / 3 * m[f] for f in t if f.startswith("free"))'
 
 # Accumulation without reduction saves time for memory, and the more the slower the network is.
 holds no-sync '1.0 < t["each@nic_bw=25e9"] / t["no-sync@nic_bw=25e9"] < 1.1

@@ -28,7 +28,7 @@ BUILT_IN = {"plain": {}, "full": {"checkpoint": "full", "reshard_after_forward":
                        "precision": {"param": "none", "reduce": "none"}},
             "static": {"api": "ddp", "ddp": {"static_graph": True}, "accumulation": {"steps": 2}, "precision": {"param": "none", "reduce": "none"}},
             "older": {"api": "fsdp1", "clip": True, "accumulation": {"steps": 2, "mode": "no_reduce"}},
-            "ends": {"api": "fsdp1", "wrap": "block_embed_head"}, "compiled": {"dialect": "compile"}, "moments": {"optimizer": {"state": "bf16"}}}
+            "ends": {"api": "fsdp1", "wrap": "block_embed_head", "fsdp1": {"forward_prefetch": True}}, "compiled": {"dialect": "compile"}, "moments": {"optimizer": {"state": "bf16"}}}
 TRACED = {"plain": {"wrap": "block"}, "copies": {"wrap": "block", "api": "replicate", "optimizer": {"variant": "loop"}},
           # Several modules in one call: FSDP2 hooks the first one's inputs and the last one's outputs.
           "pairs": {"wrap": [{"modules": ["blocks.0", "blocks.1"], "group": True},

@@ -168,7 +168,7 @@ class Step:
                 self.each(4 * n, 2 * n)
 
     def dropout(self, n, times=1):
-        """With a mask of bytes."""
+        """Dropout keeps a mask of bytes."""
         self.each(2 * n, 3 * n, times)
         self.each(3 * n, 2 * n, times)
 

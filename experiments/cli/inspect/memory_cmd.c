@@ -1,10 +1,8 @@
 /* memory_cmd.c: `tessera memory FILE --strategy NAME`: what the device allocator holds, phase by
  * phase, in iterations 0 and 1 of a strategy: what a run of PyTorch is held against.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
-#include <string.h>
 
 #include "engine/tessera.h"
 #include "experiments/cli/args/args.h"
@@ -103,30 +101,17 @@ static tsr_status play_strategy(const struct tsr_args *args, json_t **out)
 
 /* ---- the command ----------------------------------------------------------------------------- */
 
-struct output {
-    const char *name; /* for messages */
-    const json_t *value;
-};
-
-static tsr_status write_json(FILE *stream, const void *user)
-{
-    const struct output *o = user;
-    if (tsr_json_dump(o->value, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF)
-        return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
-    return TSR_OK;
-}
-
 tsr_status tsr_cmd_memory(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
-    struct output output = {args->out ? args->out : "standard output", NULL};
+    struct tsr_json_output output = {args->out ? args->out : "standard output", NULL, JSON_COMPACT};
     json_t *result = NULL;
     (void)success;
     TSR_TRY(tsr_args_need_file(usage, args));
     TSR_TRY(tsr_prepare_file("--out", args->out));
     TSR_TRY(play_strategy(args, &result));
     output.value = result;
-    tsr_status status =
-        args->out ? tsr_write_output(args->out, write_json, &output) : write_json(stdout, &output);
+    tsr_status status = args->out ? tsr_write_output(args->out, tsr_json_write, &output)
+                                  : tsr_json_write(stdout, &output);
     json_decref(result);
     return status;
 }

@@ -1,6 +1,7 @@
 /* json.c: JSON that people may look at. */
 #include "experiments/study/base/json.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +36,14 @@ int tsr_json_dump(const json_t *value, FILE *out, size_t flags)
     put_escaped(out, text);
     free(text);
     return ferror(out) ? -1 : 0;
+}
+
+tsr_status tsr_json_write(FILE *stream, const void *output)
+{
+    const struct tsr_json_output *o = output;
+    if (tsr_json_dump(o->value, stream, o->flags) != 0 || fputc('\n', stream) == EOF)
+        return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
+    return TSR_OK;
 }
 
 static bool show_string(json_t *value)

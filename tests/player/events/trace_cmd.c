@@ -2,7 +2,6 @@
  * and writes what the engine did, in the format of the recorded results; with --executor host what
  * was computed, too.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,19 +87,6 @@ static tsr_status check_kind(const struct tsr_scenario *s)
                           "kind: found %s; allowed: " TSR_TRACE_KINDS, s->kind);
 }
 
-struct output {
-    const char *name; /* for messages */
-    const json_t *result;
-};
-
-static tsr_status write_json(FILE *stream, const void *user)
-{
-    const struct output *o = user;
-    if (tsr_json_dump(o->result, stream, JSON_INDENT(1)) != 0 || fputc('\n', stream) == EOF)
-        return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
-    return TSR_OK;
-}
-
 enum executor { RECORD, HOST, CUDA };
 
 /* Where the run's tensors go: beside the result. */
@@ -124,7 +110,7 @@ static tsr_status trace_file(const char *path, const char *out, enum executor ex
     struct tsr_scenario scenario;
     TSR_TRY(tsr_scenario_load(path, &scenario));
     json_t *result = json_object();
-    struct output output = {out ? out : "standard output", result};
+    struct tsr_json_output output = {out ? out : "standard output", result, JSON_INDENT(1)};
     bool has_mesh = strcmp(scenario.kind, "chunk") != 0 && strcmp(scenario.kind, "bucket") != 0;
     tsr_status status;
     TSR_GOTO(done, check_kind(&scenario));
@@ -135,7 +121,8 @@ static tsr_status trace_file(const char *path, const char *out, enum executor ex
     json_object_set_new(result, "kind", json_string(scenario.kind));
     TSR_GOTO(done, executor == RECORD ? trace_kind(&scenario, result)
                                       : compute(&scenario, path, out, gpus, result));
-    TSR_GOTO(done, out ? tsr_write_output(out, write_json, &output) : write_json(stdout, &output));
+    TSR_GOTO(done, out ? tsr_write_output(out, tsr_json_write, &output)
+                       : tsr_json_write(stdout, &output));
 
 done:
     json_decref(result);

@@ -4,7 +4,6 @@
  * while every operation is recorded gives categories, snapshots and the time line; they differ by a
  * few allocations. So the scenario is emitted twice.
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -136,24 +135,11 @@ static tsr_status say_what_fits(const struct tsr_memory_scenario *s)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-struct output {
-    const char *name; /* for messages */
-    const json_t *value;
-};
-
-static tsr_status write_json(FILE *stream, const void *user)
-{
-    const struct output *o = user;
-    if (tsr_json_dump(o->value, stream, JSON_COMPACT) != 0 || fputc('\n', stream) == EOF)
-        return tsr_fail(TSR_EIO, "%s: the result cannot be written: %s", o->name, strerror(errno));
-    return TSR_OK;
-}
-
 /* A file under its temporary name, complete but for tsr_outfile_commit(); or standard output. */
 static tsr_status write_part(const char *path, const json_t *value, struct tsr_outfile *file)
 {
-    struct output output = {path ? path : "standard output", value};
-    TSR_TRY(write_json(path ? file->stream : stdout, &output));
+    struct tsr_json_output output = {path ? path : "standard output", value, JSON_COMPACT};
+    TSR_TRY(tsr_json_write(path ? file->stream : stdout, &output));
     return tsr_flush(path ? file->stream : stdout, output.name);
 }
 
@@ -214,7 +200,7 @@ static tsr_status check_outputs(const struct tsr_args *args)
                     args->out);
 }
 
-/* With --strategy FILE is an experiment, which the program's own command plays. */
+/* An experiment, which has a --strategy, is played by the program's own command. */
 static tsr_status play_strategy(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     if (args->timeline || args->trace)
