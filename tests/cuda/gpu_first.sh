@@ -104,9 +104,17 @@ has "$out" 'smoke passed, kernels-cudnn passed' 'kernels-lists passed, bench-tin
 comes_back first-1 smoke.json kernels-loss.txt bench-tiny-llama.json bench-tiny-gpt2.md dmon.txt
 nothing_is_left
 
-# A pack without some of its tests. A job that fails runs again without graphs, one task at a time, and under memcheck, of our
-# kernels alone.
-rm "$tmp/gpu/gpu_test_kernels_cudnn" "$tmp/gpu/gpu_test_kernels_matmul" "$tmp/gpu/tessera-cuda"
+# A pack without some of its tests: where all else is well, that is the first failure (in the long form).
+rm "$tmp/gpu/gpu_test_kernels_cudnn" "$tmp/gpu/gpu_test_kernels_matmul"
+if [ -n "${TSR_THOROUGH:-}" ]; then
+    stage 1 1 "$tmp/back" --small
+    has "$out" 'kernels-cudnn missing, kernels-matmul missing' 'first failure: kernels-cudnn: the pack has no gpu_test_kernels_cudnn' \
+        "next call: tests/gpu/first.sh 2 $tmp/back"
+    comes_back first-1 steps.txt
+fi
+
+# A job that fails runs again without graphs, one task at a time, and under memcheck, of our kernels alone.
+rm "$tmp/gpu/tessera-cuda"
 printf '#!/bin/sh\ncase "$*" in *--version*|*--graphs*|*--serial*) exec "%s" "$@" ;; *tiny-llama*) echo "an illegal memory access"; exit 1 ;; esac\nexec "%s" "$@"\n' \
     "$TESSERA_STANDIN" "$TESSERA_STANDIN" >"$tmp/gpu/tessera-cuda"
 printf '#!/bin/sh\necho "$@" >"%s"\n' "$tmp/memcheck" >"$tmp/bin/compute-sanitizer"
