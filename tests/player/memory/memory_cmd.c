@@ -200,7 +200,14 @@ static tsr_status check_outputs(const struct tsr_args *args)
                     args->out);
 }
 
-/* An experiment, which has a --strategy, is played by the program's own command. */
+/* Scenarios are JSON. */
+static bool is_yaml(const char *path)
+{
+    size_t n = strlen(path);
+    return n > 5 && !strcmp(path + n - 5, ".yaml");
+}
+
+/* An experiment is played by the program's own command. */
 static tsr_status play_strategy(const struct tsr_usage *usage, struct tsr_args *args, int *success)
 {
     if (args->timeline || args->trace)
@@ -217,7 +224,7 @@ tsr_status tsr_player_memory(const struct tsr_usage *usage, struct tsr_args *arg
     TSR_TRY(check_outputs(args));
     TSR_TRY(tsr_prepare_file("--out", args->out));
     TSR_TRY(tsr_prepare_file("--timeline", args->timeline));
-    if (args->strategy)
+    if (args->strategy || is_yaml(args->file))
         return play_strategy(usage, args, success);
     if (args->n_sets || args->has_rank)
         return tsr_fail(TSR_ECONFIG,
