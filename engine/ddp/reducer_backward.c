@@ -409,8 +409,7 @@ static tsr_status begin_micro_batch(struct tsr_engine *e, struct tsr_wrapper *w,
     return tsr_ddp_set_sync(e, is_last);
 }
 
-const struct tsr_wrapper_ops tsr__reducer_wrapper = {.name = "ddp",
-                                                     .init_end = tsr__reducer_init_end,
+const struct tsr_wrapper_ops tsr__reducer_wrapper = {.init_end = tsr__reducer_init_end,
                                                      .begin_micro_batch = begin_micro_batch,
                                                      .forward_begin = forward_begin,
                                                      .reads = reads,

@@ -253,8 +253,7 @@ static void fini(struct tsr_wrapper *w)
     free(wrapped->states);
 }
 
-const struct tsr_wrapper_ops tsr__fsdp_wrapper = {.name = "fully_shard",
-                                                  .check_tensor_parallel = check_tensor_parallel,
+const struct tsr_wrapper_ops tsr__fsdp_wrapper = {.check_tensor_parallel = check_tensor_parallel,
                                                   .shard_built_model = shard_built_model,
                                                   .configured = configured,
                                                   .init_begin = init_begin,

@@ -67,8 +67,7 @@ static bool clips_own_grads(const struct tsr_wrapper *w)
     return ((const struct tsr_fsdp1 *)w)->shard_comm != UINT16_MAX;
 }
 
-const struct tsr_wrapper_ops tsr__fsdp1_wrapper = {.name = "fsdp1",
-                                                   .init_module = init_module,
+const struct tsr_wrapper_ops tsr__fsdp1_wrapper = {.init_module = init_module,
                                                    .zero_grad = zero_grad,
                                                    .begin_micro_batch = begin_micro_batch,
                                                    .forward_begin = forward_begin,

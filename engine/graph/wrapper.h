@@ -19,8 +19,6 @@ struct tsr_wrapper {
 /* A function that is NULL means that the wrapper does nothing there, or answers false. `w` is the
  * wrapper; errors are the engine's. */
 struct tsr_wrapper_ops {
-    const char *name; /* of its package */
-
     /* ---- before the first step, in this order */
     /* Refuses what it does not do beside tensor parallelism. */
     tsr_status (*check_tensor_parallel)(const struct tsr_engine *e, const struct tsr_wrapper *w);
@@ -39,7 +37,8 @@ struct tsr_wrapper_ops {
     void (*init_end)(struct tsr_engine *e, struct tsr_wrapper *w);
 
     /* ---- in a step, in this order */
-    /* A parameter that it manages: its gradient goes. */
+    /* A parameter that it manages: its gradient goes. NULL: the leaf's and the optimizer's are
+     * dropped. */
     void (*zero_grad)(struct tsr_engine *e, struct tsr_wrapper *w, struct tsr_param *p);
     /* A micro-batch begins, one of several that do not each reduce. */
     tsr_status (*begin_micro_batch)(struct tsr_engine *e, struct tsr_wrapper *w,

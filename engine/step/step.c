@@ -141,7 +141,7 @@ void tsr__zero_grad(struct tsr_engine *e)
     struct tsr_param *const *params = tsr__params_in_order(e, &n);
     for (size_t i = 0; i < n; i++) {
         struct tsr_param *p = params[i];
-        if (p->wrapper) {
+        if (p->wrapper && p->wrapper->ops->zero_grad) {
             p->wrapper->ops->zero_grad(e, p->wrapper, p);
         } else {
             drop(e, &p->full_grad);

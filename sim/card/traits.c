@@ -73,6 +73,9 @@ tsr_status tsr__gpu_traits_read(const struct tsr__doc *doc, struct tsr_gpu_trait
     } flags[] = {{"traits.receiver_reads", &t->receiver_reads},
                  {"traits.has_multicast", &t->has_multicast},
                  {"traits.has_flash3", &t->has_flash3}};
+    const json_t *all = tsr__doc_find(doc, "traits");
+    if (all && !json_is_object(all))
+        return tsr__doc_fail(doc, "traits", all, "an object");
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++) {
         uint64_t value = *counts[i].out;
         if (tsr__doc_find(doc, counts[i].key))

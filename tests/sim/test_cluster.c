@@ -166,6 +166,8 @@ static void bad_files_give_one_line(void **state)
         {"\"bf16\":1e15", "\"bf16\":1e999", ".json:1: "},
         {"\"sm_count\":132,", "", "gpu-g.json: key \"sm_count\": found nothing"},
         {"\"kind\":\"gpu\"", "\"kind\":\"node\"", "gpu-g.json: key \"kind\""},
+        {"\"sm_count\":132", "\"sm_count\":132,\"traits\":[1]",
+         "key \"traits\": found [1], allowed an object"},
         {"\"sm_count\":132", "\"sm_count\":132,\"traits\":{\"links\":0}",
          "key \"traits.links\": found 0, allowed an integer from 1 to 1024"},
         {"\"sm_count\":132", "\"sm_count\":132,\"traits\":{\"has_flash3\":1}",
